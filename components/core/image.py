@@ -1,0 +1,5 @@
+"""The one image that all components name."""
+
+import os
+
+IMAGE = os.environ.get("PILOTLINE_IMAGE", "ghcr.io/pilotline/pilotline-python:0.1.0")

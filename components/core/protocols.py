@@ -1,0 +1,85 @@
+"""Services that a step may need and that another room provides; wired in `pipelines.wiring`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Served:
+    """One running replica: an OpenAI-compatible server at `url` that answers as `served_name`."""
+
+    arm: str  # stable or canary
+    url: str
+    served_name: str
+    version: str
+    digest: str
+    model_dir: Path
+    engine: str  # "vllm 0.32.0" or "reference"
+    pid: int
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One answer of the scoring service as the caller saw it; `http_status` 0 where no answer came.
+
+    `seconds` is the caller's wall time, `model_version` the version that answered.
+    """
+
+    http_status: int
+    status: str  # ok, fallback, refused
+    label: str | None
+    score: float | None
+    model_version: str
+    drawn: str  # stable or canary
+    answered_by: str  # stable, canary, baseline, none
+    weight: float  # probability of the canary draw, 0..1
+    seconds: float
+    decision_id: str = ""
+    shadow_score: float | None = None  # the canary's score of a mirrored request
+    shadow_ok: bool | None = None
+    shadow_seconds: float | None = None
+
+
+class ServingStack(Protocol):
+    """The local serving stack as the rollout drives it."""
+
+    def start(self, arm: str, model_dir: Path, version: str, digest: str) -> Served:
+        """Start a replica and wait until it scored a request; TransientError or UserError where it does not."""
+        ...
+
+    def stop(self, arm: str) -> None:
+        """Drain and stop a replica."""
+        ...
+
+    def alive(self, arm: str) -> bool:
+        """Whether the replica's process lives."""
+        ...
+
+    def set_weight(self, percent: int) -> None:
+        """Share of decisions drawn for the canary, in percent; in force and read back when this returns."""
+        ...
+
+    def set_shadow(self, on: bool) -> None:
+        """Whether each decision is also scored by the canary without being answered from it."""
+        ...
+
+    def decide(self, rows: Sequence[Mapping[str, object]], rate: float, stop: object = None) -> Sequence[Decision]:
+        """Send rows as decisions through the scoring service at `rate` a second, open loop."""
+        ...
+
+    def score_arm(self, arm: str, rows: Sequence[Mapping[str, object]]) -> list[float | None]:
+        """Scores of one arm for these rows through the router, None where it failed."""
+        ...
+
+
+class ServingFactory(Protocol):
+    """Opens a serving stack for a run; leaving the context ends all of it."""
+
+    def __call__(self) -> AbstractContextManager[ServingStack]:
+        """Open."""
+        ...

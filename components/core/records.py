@@ -1,0 +1,275 @@
+"""What passes between steps: frozen records, each naming things by their digests.
+
+Every record is written as `record.json` in the folder that its step publishes, and a copy under
+`runs/<run_id>/records/<step>.json` in the home.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from components.core.digest import value_digest
+from components.core.errors import IntegrityError
+
+RECORD = "record.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Base: JSON round trip and a digest of all fields."""
+
+    @property
+    def record_digest(self) -> str:
+        """sha256 of the record's canonical JSON."""
+        return value_digest(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return json.loads(json.dumps(asdict(self), allow_nan=False))  # type: ignore[no-any-return]
+
+    def write(self, folder: Path) -> None:
+        """Write `record.json` into a (staging) folder."""
+        (folder / RECORD).write_text(json.dumps(self.to_dict(), indent=1, sort_keys=True))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Rebuild the record; IntegrityError where fields are missing or unknown."""
+        try:
+            return typing.cast(Self, _build(cls, values))
+        except (TypeError, KeyError, AttributeError) as error:
+            raise IntegrityError(f"not a {cls.__name__} record: {error}") from error
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read `record.json` of a published folder (does not verify the folder)."""
+        try:
+            values = json.loads((folder / RECORD).read_text())
+        except (OSError, ValueError) as error:
+            raise IntegrityError(f"{folder}: no readable {RECORD}; run the step that wrote it again") from error
+        return cls.from_dict(values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotRef(Record):
+    """An immutable Parquet snapshot (`data.parquet`); times are ISO 8601 UTC, the interval is [since, until)."""
+
+    digest: str
+    rows: int
+    columns: tuple[str, ...]
+    time_column: str
+    time_min: str
+    time_max: str
+    source: str
+    since: str
+    until: str
+    inputs: tuple[dict[str, Any], ...] = ()  # lineage: {"uri", "bytes", "sha256"} of what was read
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleResult(Record):
+    """One rule of a decision: what was looked at, what was seen, what was asked, how it ended.
+
+    `outcome` is pass, fail, insufficient (not enough evidence: never a pass) or info (not part of the decision).
+    `observed` and `limit` are numbers or text; None where nothing could be observed.
+    """
+
+    rule: str
+    outcome: str
+    observed: float | str | None
+    limit: float | str | None
+    subject: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContractVerdict(Record):
+    """The verdict on one snapshot; clean + quarantined = rows. `checks` use subject for the column."""
+
+    passed: bool
+    contract: str
+    version: str
+    contract_digest: str
+    snapshot_digest: str
+    rows: int
+    clean: int
+    quarantined: int
+    engine: str
+    checks: tuple[RuleResult, ...]
+    clean_digest: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitRef(Record):
+    """One split of a training set (`<name>.parquet`): rows, positives, digest and time range (ISO 8601 UTC)."""
+
+    name: str
+    rows: int
+    positives: int
+    digest: str
+    time_min: str
+    time_max: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSetRef(Record):
+    """Point-in-time correct rows, split by time with an embargo.
+
+    Files: train.parquet, validation.parquet, test.parquet with columns row_id (str), event_timestamp (UTC),
+    label (int8, 0 or 1), text (str), one column an entity key, one column a feature (float64, NaN = no history),
+    and `group:<name>` (bool) for each group of the recipe; `online.db`: the online store; `statistics.json`.
+    """
+
+    digest: str
+    snapshot_digest: str
+    clean_digest: str
+    feature_repo: str
+    feature_service: str
+    features: tuple[str, ...]
+    entities: tuple[str, ...]
+    as_of: str
+    embargo_days: int
+    splits: tuple[SplitRef, ...]
+
+    def split(self, name: str) -> SplitRef:
+        """The split called train, validation or test."""
+        return next(split for split in self.splits if split.name == name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointRef(Record):
+    """A published checkpoint: the global step it holds and the shape of the job that wrote it."""
+
+    digest: str
+    step: int
+    world_size: int
+    zero_stage: int
+    recipe_digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRef(Record):
+    """An exported model directory (`model/`, Hugging Face layout, safetensors) and how it came to be.
+
+    `digest` is the tree digest of `model/`: what is trained is what is evaluated, registered and served.
+    `curve` holds {"step", "loss", "lr", ...} and validation points; `mlflow_run_id` the tracking run.
+    """
+
+    digest: str
+    family: str
+    parameters: int
+    training_set_digest: str
+    recipe_digest: str
+    steps: int
+    world_size: int
+    zero_stage: int
+    checkpoint: CheckpointRef | None
+    mlflow_run_id: str
+    labels: tuple[str, ...]
+    metrics: dict[str, float] = field(default_factory=dict)
+    curve: tuple[dict[str, float], ...] = ()
+    resumed_from_step: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval(Record):
+    """A point estimate with a 95 % interval; `n` rows, `positives` positive rows behind it."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    positives: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Record):
+    """What the untouched test rows say. `predictions.parquet` beside it: row_id, label, score, (champion_score).
+
+    metrics: auc, average_precision, log_loss, brier, ece → Interval. baselines: name → {metric → Interval}.
+    slices: group → {metric → Interval}. champion: the same metrics of the champion on the same rows, and the
+    paired difference "auc_difference". curves: roc [[fpr, tpr]...], calibration [[mean score, rate, n]...].
+    """
+
+    model_digest: str
+    training_set_digest: str
+    test_digest: str
+    rows: int
+    positives: int
+    metrics: dict[str, Interval]
+    baselines: dict[str, dict[str, Interval]]
+    slices: dict[str, dict[str, Interval]]
+    champion_version: str = ""
+    champion: dict[str, Interval] = field(default_factory=dict)
+    curves: dict[str, list[list[float]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelVersionRef(Record):
+    """A registered version, the gate's table, and the champion it was judged against ("" where there was none)."""
+
+    name: str
+    version: str
+    digest: str
+    gate_passed: bool
+    gate: tuple[RuleResult, ...]
+    champion_version: str
+    champion_digest: str
+    evidence_digest: str
+    mlflow_run_id: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutEvent(Record):
+    """One entry of the rollout's timeline; `seconds` since its start, weight of the canary in percent."""
+
+    seconds: float
+    stage: str
+    weight: int
+    text: str
+    verdict: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutReport(Record):
+    """How a candidate met traffic. `outcome`: passed, rolled_back or inconclusive."""
+
+    outcome: str
+    reason: str
+    engine: str
+    candidate_version: str
+    candidate_digest: str
+    stable_version: str
+    stable_digest: str
+    rules: tuple[RuleResult, ...]
+    timeline: tuple[RolloutEvent, ...]
+    requests: int
+    failed_requests: int
+    latency_ms: dict[str, float] = field(default_factory=dict)
+
+
+def _build(kind: Any, value: Any) -> Any:
+    """Rebuild nested dataclasses and tuples from plain JSON values."""
+    origin = typing.get_origin(kind)
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        if unknown := set(value) - {f.name for f in fields(kind)}:
+            raise TypeError(f"unknown field {sorted(unknown)[0]}")
+        return kind(**{name: _build(hints[name], item) for name, item in value.items()})
+    if origin is tuple:
+        return tuple(_build(typing.get_args(kind)[0], item) for item in value)
+    if origin is list:
+        return [_build(typing.get_args(kind)[0], item) for item in value]
+    if origin is dict:
+        inner = typing.get_args(kind)[1]
+        return {key: _build(inner, item) for key, item in value.items()}
+    if origin in (typing.Union, types.UnionType):
+        options = [option for option in typing.get_args(kind) if option is not type(None)]
+        return None if value is None else _build(options[0], value) if len(options) == 1 else value
+    return value
