@@ -12,12 +12,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 OWNER = "PILOTLINE_OWNER"
+MAIN = "PILOTLINE_MAIN"
+WATCH_SECONDS = 0.5
 
 
 def owner_token(home: Path) -> str:
@@ -27,7 +30,37 @@ def owner_token(home: Path) -> str:
 
 def adopt(home: Path) -> None:
     """Mark this process, and all it will start, as belonging to the home."""
+    import psutil
+
     os.environ[OWNER] = owner_token(home)
+    os.environ[MAIN] = f"{os.getpid()}:{psutil.Process().create_time()}"
+
+
+def follow_main() -> None:
+    """In a step's process: end this process and its children soon after the command that started the run died.
+
+    Between the command and a step stands a shell, so the kernel's parent-death signal does not reach the step.
+    Does nothing where no command announced itself (a cluster, a test).
+    """
+    pid, _, created = os.environ.get(MAIN, "").partition(":")
+    if pid and int(pid) != os.getpid():
+        threading.Thread(target=_watch, args=(int(pid), float(created)), daemon=True, name="follow-main").start()
+
+
+def _watch(pid: int, created: float) -> None:
+    import psutil
+
+    while True:
+        try:
+            same = abs(psutil.Process(pid).create_time() - created) < 1.0
+        except psutil.Error:
+            same = False
+        if not same:
+            for child in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    child.kill()
+            os._exit(137)
+        time.sleep(WATCH_SECONDS)
 
 
 def die_with_parent() -> None:

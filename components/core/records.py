@@ -254,6 +254,19 @@ class RolloutReport(Record):
     latency_ms: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PromotionRef(Record):
+    """The end of the promotion transaction: `outcome` promoted or awaiting_approval; `ledger_seq` its entry."""
+
+    outcome: str
+    reason: str
+    name: str
+    version: str
+    digest: str
+    previous_version: str
+    ledger_seq: int
+
+
 def _build(kind: Any, value: Any) -> Any:
     """Rebuild nested dataclasses and tuples from plain JSON values."""
     origin = typing.get_origin(kind)

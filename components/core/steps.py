@@ -16,7 +16,7 @@ from typing import Any
 
 from components.core.errors import KINDS, PilotlineError, one_line
 from components.core.home import Home
-from components.core.processes import die_with_parent
+from components.core.processes import follow_main
 from components.core.publish import write_atomic
 from components.core.recipe import Recipe, parse_recipe
 from components.core.records import Record
@@ -44,7 +44,7 @@ class StepRun:
 @contextmanager
 def running(name: str, home: str, run_id: str, recipe: str) -> Iterator[StepRun]:
     """Run a component's body: parses the recipe, notes status and time, keeps the error for the caller."""
-    die_with_parent()
+    follow_main()
     place = Home.at(home)
     note = place.run(run_id) / "steps" / f"{name}.json"
     started = time.time()

@@ -1,0 +1,262 @@
+"""The `pilotline` command: parses, calls, prints; every verb's work is elsewhere and imported when used."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from components.core.errors import PilotlineError, one_line
+from components.core.home import Home
+
+EPILOG = """exit status: 0 done, 1 failed, 2 bad usage or input, 3 a deliberate no, 4 waiting for a person.
+State lies in --home, $PILOTLINE_HOME or ./.pilotline."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status; one clear line for errors, a traceback with --debug."""
+    args = parser().parse_args(argv)
+    try:
+        return int(args.call(args))
+    except PilotlineError as error:
+        return _fail(args, one_line(error), error.exit_code, error.kind)
+    except KeyboardInterrupt:
+        return _fail(args, "interrupted; the same command resumes", 130, "interrupted")
+    except Exception as error:  # anything unexpected is still one line for the person in front
+        return _fail(args, f"{type(error).__name__}: {one_line(error)} (--debug shows where)", 1, "failed")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(prog="pilotline", description="From data to a canaried model.", epilog=EPILOG)
+    top.formatter_class = argparse.RawDescriptionHelpFormatter
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    _add_run(verbs)
+    _add_pipeline_verbs(verbs)
+    _add_contract(verbs)
+    _add_models(verbs)
+    ledger = _group(verbs, "ledger", "the append-only record of what happened")
+    _verb(ledger, "verify", "name the first altered, missing or reordered entry", _ledger_verify)
+    _verb(verbs, "doctor", "what this machine has and what is missing, each with its mend", _doctor)
+    return top
+
+
+def _add_run(verbs: Any) -> None:
+    run = _verb(verbs, "run", "run a recipe to its outcome", _run)
+    _recipe_options(run)
+    run.add_argument("--engine", choices=["auto", "vllm", "reference"], default="auto", help="serving engine")
+    run.add_argument("--force", action="store_true", help="repeat a run that is finished")
+    demo = _verb(verbs, "demo", "three weekly retrainings: promoted, promoted, stopped", _demo)
+    demo.add_argument("--engine", choices=["auto", "vllm", "reference"], default="auto", help="serving engine")
+
+
+def _add_pipeline_verbs(verbs: Any) -> None:
+    step = _verb(verbs, "step", "run one component alone, on local paths", _step)
+    _recipe_options(step)
+    step.add_argument("name", metavar="NAME", help="ingest, validate, featurise, train, evaluate, register, rollout")
+    step.add_argument("--input", action="append", default=[], metavar="NAME=DIR", help="an input folder; repeatable")
+    step.add_argument("--out", default="out", metavar="DIR", help="folder to publish (default ./out)")
+    step.add_argument("--run-id", default="step", help="run whose records are kept (default step)")
+    step.add_argument("--engine", choices=["auto", "vllm", "reference"], default="auto", help="serving engine")
+    comp = _verb(verbs, "compile", "write the file one uploads to Kubeflow Pipelines", _compile)
+    _recipe_options(comp)
+    comp.add_argument("-o", "--output", default="pilotline-retrain.yaml", metavar="FILE")
+    comp.add_argument("--profile", choices=["laptop", "gpu-pool"], default="", help="default: the recipe's")
+    for name, text in (("submit", "upload the pipeline version and start a run"), ("schedule", "a recurring run")):
+        verb = _verb(verbs, name, text, _submit if name == "submit" else _schedule)
+        _recipe_options(verb)
+        verb.add_argument("--host", required=True, help="Kubeflow Pipelines endpoint, for example http://host:8888")
+        verb.add_argument("--profile", choices=["laptop", "gpu-pool"], default="", help="default: the recipe's")
+        verb.add_argument("--experiment", default="pilotline", help="Kubeflow experiment (default pilotline)")
+        verb.add_argument("--cluster-home", default="/pilotline", help="the home inside the cluster")
+        if name == "schedule":
+            verb.add_argument("--cron", default="0 0 6 * * 1", help="six fields, seconds first (default Mondays 06:00)")
+
+
+def _add_contract(verbs: Any) -> None:
+    contract = _group(verbs, "contract", "data contracts")
+    check = _verb(contract, "check", "check a file against a contract", _contract_check)
+    check.add_argument("contract", metavar="CONTRACT")
+    check.add_argument("data", metavar="DATA")
+
+
+def _add_models(verbs: Any) -> None:
+    models = _group(verbs, "models", "registered models")
+    _verb(models, "list", "registered versions", _models_call("list_versions"))
+    show = _verb(models, "show", "one version with its gate and digests", _models_call("show", "name", "version"))
+    show.add_argument("name")
+    show.add_argument("version")
+    history = _verb(models, "history", "what happened to a model, or its champion at a time", _models_history)
+    history.add_argument("name")
+    history.add_argument("--at", default="", help="ISO 8601 time: the one version that was champion then")
+    back = _verb(models, "rollback", "back to the version before", _models_call("rollback", "name", "reason"))
+    back.add_argument("name")
+    back.add_argument("--reason", required=True)
+    check = _verb(models, "verify", "a version's files against their digest", _models_call("verify", "name", "version"))
+    check.add_argument("name")
+    check.add_argument("version")
+
+
+def _verb(verbs: Any, name: str, text: str, call: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
+    made.set_defaults(call=call)
+    made.add_argument("--home", default=None, metavar="DIR", help="state (default $PILOTLINE_HOME or ./.pilotline)")
+    made.add_argument("--json", action="store_true", help="the last line of standard output is one JSON object")
+    made.add_argument("--debug", action="store_true", help="tracebacks")
+    return made
+
+
+def _group(verbs: Any, name: str, text: str) -> Any:
+    return verbs.add_parser(name, help=text, description=text).add_subparsers(required=True, metavar="VERB")
+
+
+def _recipe_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--recipe", default="laptop", metavar="NAME|FILE", help="recipe (default laptop)")
+    verb.add_argument("--source", default="", metavar="URI", help="the same as --set source.uri=URI")
+    verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key; repeatable")
+
+
+def _recipe(args: argparse.Namespace) -> Any:
+    from components.core.recipe import load_recipe
+    from pipelines.recipes import locate
+
+    overrides = [*args.set, *([f"source.uri={json.dumps(args.source)}"] if args.source else [])]
+    return load_recipe(locate(args.recipe), overrides)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from pipelines.run import keep_environment, run
+
+    keep_environment()
+    home = Home.at(args.home)
+    outcome = run(_recipe(args), home, engine=args.engine, force=args.force)
+    report = home.run(outcome.run_id) / "report.html"
+    shown = {
+        name: value
+        for name, value in asdict(outcome).items()
+        if name in ("run_id", "outcome", "reason", "steps", "snapshot", "model", "metrics", "engine", "seconds")
+    }
+    _print(args, shown | {"report": str(report)}, f"{outcome.outcome}: {outcome.reason}\nreport: {report}")
+    return outcome.exit_code
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from pipelines.demo import demo
+    from pipelines.run import keep_environment
+
+    keep_environment()
+    weeks = demo(Home.at(args.home), engine=args.engine)
+    lines = [f"week {week['week']}: {week['outcome']}: {week['reason']}" for week in weeks]
+    _print(args, {"weeks": weeks}, "\n".join(lines))
+    return 0 if [week["told"] for week in weeks] == ["promoted", "promoted", "stopped"] else 1
+
+
+def _step(args: argparse.Namespace) -> int:
+    from pipelines.run import keep_environment
+    from pipelines.single_step import run_step
+
+    keep_environment()
+    record = run_step(args.name, _recipe(args), Home.at(args.home), args.input, Path(args.out), args.run_id, args.engine)
+    _print(args, record, f"{args.name}: published {args.out}")
+    return 0
+
+
+def _compile(args: argparse.Namespace) -> int:
+    from pipelines.compile import compile_retrain
+
+    recipe = _recipe(args)
+    out = compile_retrain(recipe, Path(args.output), args.profile or recipe.resources.profile)
+    _print(args, {"file": str(out)}, f"wrote {out}")
+    return 0
+
+
+def _submit(args: argparse.Namespace) -> int:
+    from pipelines.kubeflow import submit_retrain
+
+    done = submit_retrain(_recipe(args), args.host, args.profile, args.experiment, args.cluster_home)
+    _print(args, done, f"run {done['run_id']} of version {done['version_name']} started")
+    return 0
+
+
+def _schedule(args: argparse.Namespace) -> int:
+    from pipelines.kubeflow import schedule_retrain
+
+    done = schedule_retrain(_recipe(args), args.host, args.profile, args.experiment, args.cluster_home, args.cron)
+    _print(args, done, f"recurring run {done['recurring_run_id']} ({args.cron})")
+    return 0
+
+
+def _contract_check(args: argparse.Namespace) -> int:
+    from pipelines.contract_check import check
+
+    shown = check(Path(args.contract), Path(args.data))
+    bad = [f"  {rule['rule']} {rule['column']}: {rule['observed']} ({rule['limit']})" for rule in shown["checks"]]
+    bad = [line for line, rule in zip(bad, shown["checks"], strict=True) if not rule["passed"]]
+    word = "passed" if shown["passed"] else f"violated: {shown['reason']}"
+    _print(args, shown, "\n".join([f"{args.contract}: {word} ({shown['rows']} rows)", *bad]))
+    return 0 if shown["passed"] else 3
+
+
+def _models_call(function: str, *names: str) -> Callable[[argparse.Namespace], int]:
+    def call(args: argparse.Namespace) -> int:
+        models = importlib.import_module("components.registry.models")
+        found = getattr(models, function)(Home.at(args.home), *(getattr(args, name) for name in names))
+        _print(args, found if isinstance(found, dict) else {"items": found}, _table(found))
+        return 0
+
+    return call
+
+
+def _models_history(args: argparse.Namespace) -> int:
+    from components.registry.models import history
+
+    found = history(Home.at(args.home), args.name, args.at or None)
+    _print(args, {"items": found}, _table(found))
+    return 0
+
+
+def _ledger_verify(args: argparse.Namespace) -> int:
+    from components.core.ledger import Ledger
+
+    count = Ledger(Home.at(args.home).ledger_url).verify()
+    _print(args, {"entries": count, "intact": True}, f"{count} entries, chain intact")
+    return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from pipelines.doctor import examine
+
+    found = examine(Home.at(args.home))
+    lines = [f"{'ok     ' if item['ok'] else 'missing'} {item['what']}: {item['seen']}" + item["mend"] for item in found]
+    _print(args, {"items": found}, "\n".join(lines))
+    return 0 if all(item["ok"] for item in found if item["needed"]) else 1
+
+
+def _table(found: Any) -> str:
+    rows = found if isinstance(found, list) else [found]
+    return "\n".join("  ".join(f"{name}={value}" for name, value in row.items() if value) for row in rows) or "nothing"
+
+
+def _print(args: argparse.Namespace, values: dict[str, Any], text: str) -> None:
+    print(json.dumps(values) if args.json else text, flush=True)
+
+
+def _fail(args: argparse.Namespace, text: str, code: int, kind: str) -> int:
+    if args.debug:
+        import traceback
+
+        traceback.print_exc()
+    print(f"pilotline: {text}", file=sys.stderr)
+    if args.json:
+        print(json.dumps({"error": text, "kind": kind, "exit_code": code}), flush=True)
+    return code
+
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""How a run ended, derived from the records that its steps kept."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from components.core.home import Home
+from components.core.ledger import Ledger
+from components.core.publish import write_atomic
+from components.core.recipe import Recipe
+from components.core.steps import failure_of, read_record, step_notes
+
+EXIT_CODES = {"promoted": 0, "failed": 1, "refused": 3, "rolled_back": 3, "inconclusive": 3, "awaiting_approval": 4}
+FINAL = {"promoted", "refused", "rolled_back", "inconclusive"}  # stored: the same run again returns them
+RUN_FILE = "run.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `pilotline run` prints; `seconds` is the wall time of the steps that ran."""
+
+    run_id: str
+    outcome: str
+    reason: str
+    exit_code: int
+    recipe: str
+    recipe_digest: str
+    code_version: str
+    engine: str
+    started: float
+    seconds: float
+    steps: list[dict[str, Any]]
+    snapshot: dict[str, Any] | None
+    model: dict[str, Any] | None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether running again would only repeat it."""
+        return self.outcome in FINAL
+
+
+def conclude(home: Home, run_id: str, recipe: Recipe, code_version: str) -> Outcome:
+    """Derive the outcome, write `run.json` and append the run to the ledger where it is final."""
+    notes = step_notes(home, run_id)
+    outcome, reason, exit_code = _verdict(home, run_id)
+    started = min((float(note["started"]) for note in notes), default=time.time())
+    concluded = Outcome(
+        run_id=run_id,
+        outcome=outcome,
+        reason=reason,
+        exit_code=exit_code,
+        recipe=recipe.name,
+        recipe_digest=recipe.digest,
+        code_version=code_version,
+        engine=str((read_record(home, run_id, "rollout") or {}).get("engine", "")),
+        started=started,
+        seconds=round(sum(float(note["seconds"]) for note in notes), 3),
+        steps=[{name: note[name] for name in ("name", "status", "seconds")} for note in notes],
+        snapshot=_snapshot(home, run_id),
+        model=_model(home, run_id),
+        metrics=_metrics(home, run_id),
+    )
+    write_atomic(home.run(run_id) / RUN_FILE, json.dumps(asdict(concluded), indent=1))
+    if concluded.is_final:
+        ledger = Ledger(home.ledger_url)
+        try:
+            ledger.append("run", f"run:{run_id}", asdict(concluded))
+        finally:
+            ledger.close()
+    return concluded
+
+
+def stored(home: Home, run_id: str) -> Outcome | None:
+    """The final outcome of an earlier execution of this run, from the ledger."""
+    if not home.root.joinpath("ledger.db").exists() and home.ledger_url.startswith("sqlite:///" + str(home.root)):
+        return None
+    ledger = Ledger(home.ledger_url)
+    try:
+        entry = ledger.find(f"run:{run_id}")
+    finally:
+        ledger.close()
+    return Outcome(**entry.payload) if entry else None
+
+
+def _verdict(home: Home, run_id: str) -> tuple[str, str, int]:
+    """Outcome, reason and exit code from what is there, the furthest step first."""
+    if error := failure_of(home, run_id):
+        outcome = "refused" if error.exit_code == EXIT_CODES["refused"] else "failed"
+        return outcome, str(error), error.exit_code
+    if promotion := read_record(home, run_id, "promote"):
+        return _with_code(promotion["outcome"], promotion["reason"])
+    if report := read_record(home, run_id, "rollout"):
+        outcome = "failed" if report["outcome"] == "passed" else report["outcome"]
+        return _with_code(outcome, report["reason"])
+    if version := read_record(home, run_id, "register"):
+        if not version["gate_passed"]:
+            return _with_code("refused", version["reason"])
+        return _with_code("failed", "the gate passed but the rollout left no report; run again to resume")
+    verdict = read_record(home, run_id, "validate")
+    if verdict and not verdict["passed"]:
+        return _with_code("refused", f"contract {verdict['contract']}: {verdict['reason']}")
+    return _with_code("failed", "the run ended before its last step; run again to resume")
+
+
+def _with_code(outcome: str, reason: str) -> tuple[str, str, int]:
+    return outcome, reason, EXIT_CODES[outcome]
+
+
+def _snapshot(home: Home, run_id: str) -> dict[str, Any] | None:
+    record = read_record(home, run_id, "ingest")
+    return {"rows": record["rows"], "digest": record["digest"]} if record else None
+
+
+def _model(home: Home, run_id: str) -> dict[str, Any] | None:
+    record = read_record(home, run_id, "register")
+    return {name: record[name] for name in ("name", "version", "digest")} if record else None
+
+
+def _metrics(home: Home, run_id: str) -> dict[str, float]:
+    """Test metrics with their intervals, and the AUC of each baseline, as flat names."""
+    evidence = read_record(home, run_id, "evaluate")
+    if not evidence:
+        return {}
+    flat: dict[str, float] = {"test_rows": evidence["rows"], "test_positives": evidence["positives"]}
+    for name, interval in evidence["metrics"].items():
+        flat |= {f"test_{name}": interval["value"]}
+        flat |= {f"test_{name}_{end}": interval[end] for end in ("low", "high") if interval[end] is not None}
+    flat |= {f"baseline_{name}_auc": found["auc"]["value"] for name, found in evidence["baselines"].items()}
+    return {name: value for name, value in flat.items() if value is not None}

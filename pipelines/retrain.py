@@ -1,0 +1,76 @@
+"""The retraining pipeline: from a source to a promoted model, or to the reason why not."""
+
+from kfp import dsl
+
+from components.contract.component import validate
+from components.evaluation.component import evaluate
+from components.features.component import featurise
+from components.ingestion.component import ingest
+from components.registry.component import promote, register
+from components.rollout.component import rollout
+from components.training.component import train
+from pipelines.finish import finish
+from pipelines.gpu_pools import apply_profile
+
+NAME = "pilotline-retrain"
+
+
+def pipeline(profile: str = "laptop"):  # type: ignore[no-untyped-def] # kfp's own decorator is untyped
+    """The pipeline function for a profile; a profile changes only resources and platform settings."""
+
+    @dsl.pipeline(name=NAME, display_name="Pilotline: retrain, gate, canary, promote", description=__doc__)
+    def retrain(
+        recipe: str,
+        home: str,
+        run_id: str,
+        code_version: str = "unversioned",
+        expected_digest: str = "",
+        engine: str = "auto",
+    ) -> None:
+        """Retrain and ship one model.
+
+        Args:
+            recipe: The resolved recipe as JSON; `pilotline compile --recipe NAME` puts it in as the default.
+            home: Folder that holds all state (a mounted volume in a cluster).
+            run_id: Name of this run; the same id resumes.
+            code_version: Digest of the code and of the contract and feature repository.
+            expected_digest: The snapshot to use where it was taken before; empty reads the source.
+            engine: Serving engine: auto, vllm or reference.
+        """
+        common = {"home": home, "run_id": run_id, "recipe": recipe, "code_version": code_version}
+
+        # run_id is in every cache key: a step is reused when its own run is resumed, never by another run.
+        def placed(task: dsl.PipelineTask, title: str, cached: bool = True) -> dsl.PipelineTask:
+            task.set_display_name(title)
+            task.set_caching_options(cached)
+            apply_profile(task, task.component_spec.name, profile)
+            return task
+
+        last = placed(finish(engine=engine, **common), "Outcome and report", cached=False)
+        with dsl.ExitHandler(last, name="chain"):
+            read = placed(ingest(expected_digest=expected_digest, **common), "Ingest a snapshot", cached=False)
+            held = placed(validate(snapshot=read.outputs["snapshot"], **common), "Validate the contract")
+            with dsl.If(held.outputs["Output"] == True, name="contract holds"):  # noqa: E712 - builds a condition
+                joined = placed(featurise(clean=held.outputs["clean"], **common), "Features, point in time")
+                rows = joined.outputs["training_set"]
+                trained = placed(train(training_set=rows, **common), "Train with DeepSpeed")
+                model = trained.outputs["model"]
+                judged = placed(evaluate(training_set=rows, model=model, **common), "Evaluate on test rows")
+                evidence = judged.outputs["evidence"]
+                kept = placed(
+                    register(model=model, training_set=rows, evidence=evidence, **common), "Register and gate"
+                )
+                version = kept.outputs["version"]
+                with dsl.If(kept.outputs["Output"] == True, name="gate passes"):  # noqa: E712
+                    rolled = placed(
+                        rollout(engine=engine, version=version, training_set=rows, evidence=evidence, **common),
+                        "Canary on vLLM",
+                    )
+                    with dsl.If(rolled.outputs["Output"] == True, name="canary passes"):  # noqa: E712
+                        placed(
+                            promote(version=version, report=rolled.outputs["report"], **common),
+                            "Promote",
+                            cached=False,
+                        )
+
+    return retrain
