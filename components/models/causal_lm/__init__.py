@@ -1,0 +1,1 @@
+"""A causal language model that answers a closed question with one label token."""

@@ -1,0 +1,89 @@
+"""What may lie in an exported model directory, and the digest that names it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from components.core.digest import file_digest, tree_digest
+from components.core.errors import IntegrityError
+
+SIGNATURE = "pilotline.json"
+ALLOWED_SUFFIXES = frozenset({".safetensors", ".json", ".txt", ".model"})
+LARGEST_JSON_BYTES = 64 << 20
+
+
+def model_digest(model_dir: Path) -> str:
+    """The name of a model: digest of its files' relative paths and bytes.
+
+    Raises:
+        IntegrityError: the directory holds something that `check_files` refuses.
+    """
+    return tree_digest({path.relative_to(model_dir).as_posix(): file_digest(path) for path in check_files(model_dir)})
+
+
+def check_files(model_dir: Path) -> list[Path]:
+    """The files of a model directory, all of kinds that run no code when they are loaded; sorted by path.
+
+    Raises:
+        IntegrityError: no such directory, no weights or signature, a link, a file of another kind (pickles, Python,
+            templates), or a JSON file that asks for remote code.
+    """
+    if not model_dir.is_dir() or model_dir.is_symlink():
+        raise IntegrityError(f"{model_dir}: no model directory; train the model again")
+    files = []
+    for path in sorted(model_dir.rglob("*")):
+        if path.is_symlink():
+            raise IntegrityError(f"{path}: is a link; a model directory holds plain files only")
+        if path.is_dir():
+            continue
+        if not path.is_file() or path.suffix not in ALLOWED_SUFFIXES:
+            allowed = " ".join(sorted(ALLOWED_SUFFIXES))
+            raise IntegrityError(f"{path}: kind of file not allowed in a model directory ({allowed}); remove it")
+        if path.suffix == ".json":
+            _refuse_code(path)
+        files.append(path)
+    names = {path.name for path in files}
+    if SIGNATURE not in names or not any(path.suffix == ".safetensors" for path in files):
+        raise IntegrityError(f"{model_dir}: no {SIGNATURE} or no .safetensors file; train the model again")
+    return files
+
+
+def read_signature(model_dir: Path) -> dict[str, Any]:
+    """The model's signature (`pilotline.json`); IntegrityError where it is absent or incomplete."""
+    signature = _json(model_dir / SIGNATURE)
+    asked = {"family", "labels", "label_token_ids", "features", "bucket_edges", "text_tokens", "calibration"}
+    if not isinstance(signature, dict) or (missing := sorted(asked - set(signature))):
+        detail = "not an object" if not isinstance(signature, dict) else f"{missing[0]!r} is missing"
+        raise IntegrityError(f"{model_dir / SIGNATURE}: {detail}; train the model again")
+    return signature
+
+
+def _refuse_code(path: Path) -> None:
+    """JSON that makes a loader import Python (`auto_map`) or render a template (`chat_template`) is refused."""
+    for key in ("auto_map", "chat_template", "custom_pipelines", "trust_remote_code"):
+        if _has_key(_json(path), key):
+            raise IntegrityError(f"{path}: {key} makes the loader run code; remove it")
+
+
+def _has_key(value: Any, key: str) -> bool:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            if item.get(key):
+                return True
+            stack.extend(child for child in item.values() if isinstance(child, (dict, list)))
+        elif isinstance(item, list):
+            stack.extend(child for child in item if isinstance(child, (dict, list)))
+    return False
+
+
+def _json(path: Path) -> Any:
+    try:
+        if path.stat().st_size > LARGEST_JSON_BYTES:
+            raise IntegrityError(f"{path}: larger than {LARGEST_JSON_BYTES >> 20} MiB")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise IntegrityError(f"{path}: not readable JSON ({type(error).__name__}); train the model again") from error

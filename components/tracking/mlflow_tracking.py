@@ -1,0 +1,314 @@
+"""The one adapter of MLflow: runs with parameters and curves, model versions with tags, aliases.
+
+MLflow itself accepts NaN metrics, names with newlines and `file:///etc` as a model's source; this adapter does not.
+Every write is idempotent by a key, so that a step killed between a write and its answer can be run again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import math
+import os
+import re
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from components.core.errors import PilotlineError, TransientError, UserError, one_line
+from components.core.home import Home, safe_name
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+KEY, DIGEST = "pilotline.key", "pilotline.digest"
+ATTEMPTS = 6
+LONGEST_TEXT = 5000
+_METRIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./ :-]{0,199}")
+_LOCKED = ("locked", "busy", "temporarily_unavailable")
+_BOUNDS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
+
+class Tracking:
+    """Runs and the registry behind one tracking URI (SQLite in the home, or a server).
+
+    Args:
+        uri: MLflow tracking and registry URI.
+        artifact_root: folder of run artifacts.
+        models: folder that every version's source must be inside of; default `models` beside the artifact root.
+    """
+
+    def __init__(self, uri: str, artifact_root: Path, models: Path | None = None) -> None:
+        self.uri = uri
+        self.artifact_root = artifact_root.absolute()
+        self.models = (models or artifact_root.parent / "models").absolute()
+
+    @classmethod
+    def at(cls, home: Home) -> Tracking:
+        """The tracking of a home."""
+        return cls(home.mlflow_uri, home.root / "mlartifacts", home.models)
+
+    def start(
+        self, experiment: str, run_name: str, key: str, params: Mapping[str, Any], tags: Mapping[str, str]
+    ) -> str:
+        """Start a run, or reopen the one that already carries this key; returns its run id.
+
+        Args:
+            experiment: experiment name, made where absent.
+            run_name: name shown in the UI.
+            key: idempotency key, made from input digests.
+            params: logged once; values are cut to MLflow's length.
+            tags: further tags.
+        """
+        safe_name(key, "tracking key")
+        experiment_id = self._experiment(safe_name(experiment, "experiment"))
+        with self._lock():
+            found = self._call("search_runs", [experiment_id], f"tags.`{KEY}` = '{key}'", max_results=1)
+            if found:
+                run = found[0]
+                self._call("set_terminated", run.info.run_id, "RUNNING")
+            else:
+                labels = {name: _text(value) for name, value in tags.items()} | {KEY: key}
+                run = self._call("create_run", experiment_id, tags=labels, run_name=run_name[:200])
+        logged = run.data.params  # a run killed between the two writes lacks some
+        self._log_params(run.info.run_id, {name: value for name, value in params.items() if name not in logged})
+        return str(run.info.run_id)
+
+    def log_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
+        """Log metrics of one step; UserError where a value is no finite number or a name is not plain."""
+        self.log_curve(run_id, [{"step": float(step), **metrics}])
+
+    def log_curve(self, run_id: str, points: list[dict[str, float]]) -> None:
+        """Log many points at once, each a dictionary with "step" and its metrics."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        rows = [
+            Metric(_metric_name(name), _finite(name, value), now, int(point["step"]))
+            for point in points
+            for name, value in point.items()
+            if name != "step"
+        ]
+        for start in range(0, len(rows), 1000):
+            self._call("log_batch", run_id, metrics=rows[start : start + 1000], synchronous=True)
+
+    def last_step(self, run_id: str, metric: str) -> int:
+        """The largest step logged for a metric, -1 where there is none."""
+        history = self._call("get_metric_history", run_id, metric)
+        return max((int(point.step) for point in history), default=-1)
+
+    def metrics(self, run_id: str) -> dict[str, float]:
+        """The last value of every metric of a run."""
+        return dict(self._call("get_run", run_id).data.metrics)
+
+    def log_artifacts(self, run_id: str, folder: Path) -> None:
+        """Copy a folder's files to the run's artifacts; the same files again change nothing."""
+        self._call("log_artifacts", run_id, str(folder))
+
+    def finish(self, run_id: str, status: str = "FINISHED") -> None:
+        """End a run as FINISHED, FAILED or KILLED."""
+        if status not in {"FINISHED", "FAILED", "KILLED"}:
+            raise UserError(f"run status {status!r}: use FINISHED, FAILED or KILLED")
+        self._call("set_terminated", run_id, status)
+
+    def ensure_version(self, name: str, digest: str, source_dir: Path, run_id: str, tags: Mapping[str, str]) -> str:
+        """Register a model directory as a version, or return the version that already carries the same key.
+
+        Two versions are the same where digest and, if `tags` has one, `pilotline.key` are.
+
+        Raises:
+            UserError: the source is not a folder inside the home's models folder, or the name is not plain.
+        """
+        safe_name(name, "model name")
+        source = self._source(source_dir)
+        wanted = {DIGEST: digest, **{tag: _text(value) for tag, value in tags.items()}}
+        with self._lock():
+            for version in self.versions(name):
+                if all(version["tags"].get(tag) == wanted[tag] for tag in (DIGEST, KEY) if tag in wanted):
+                    return str(version["version"])
+            self._registered(name)
+            about = {"run_id": run_id or None, "tags": wanted, "await_creation_for": 0}
+            made = self._call("create_model_version", name, source, **about)
+        return str(made.version)
+
+    def versions(self, name: str) -> list[dict[str, Any]]:
+        """All versions of a model, oldest first: version, digest, tags, created (ms), run_id, source, aliases."""
+        safe_name(name, "model name")
+        found, token = [], None
+        while True:
+            page = self._call("search_model_versions", f"name = '{name}'", max_results=1000, page_token=token)
+            found += list(page)
+            token = page.token
+            if not token:
+                break
+        aliases = self._aliases(name) if found else {}
+        rows = [
+            {
+                "version": str(item.version),
+                "digest": item.tags.get(DIGEST, ""),
+                "tags": dict(item.tags),
+                "created": int(item.creation_timestamp),
+                "run_id": item.run_id or "",
+                "source": str(item.source),
+                "aliases": sorted(alias for alias, version in aliases.items() if version == str(item.version)),
+            }
+            for item in found
+        ]
+        return sorted(rows, key=lambda row: int(row["version"]))
+
+    def alias(self, name: str, alias: str) -> str | None:
+        """The version that an alias points to, or None."""
+        return self._aliases(safe_name(name, "model name")).get(safe_name(alias, "alias"))
+
+    def set_alias(self, name: str, alias: str, version: str) -> None:
+        """Point an alias at a version (MLflow's last writer wins; the ledger decides who may write)."""
+        self._call("set_registered_model_alias", safe_name(name, "model name"), safe_name(alias, "alias"), version)
+
+    def delete_alias(self, name: str, alias: str) -> None:
+        """Remove an alias; one that is not there is no error."""
+        if self.alias(name, alias) is not None:
+            self._call("delete_registered_model_alias", name, alias)
+
+    def set_tags(self, name: str, version: str, tags: Mapping[str, str]) -> None:
+        """Set tags of a model version."""
+        safe_name(name, "model name")
+        for tag, value in tags.items():
+            self._call("set_model_version_tag", name, version, tag, _text(value))
+
+    def _experiment(self, name: str) -> str:
+        with self._lock():
+            found = self._call("get_experiment_by_name", name)
+            if found is None:
+                place = (self.artifact_root / name).as_uri() if self._embedded else None
+                return str(self._call("create_experiment", name, artifact_location=place))
+        if found.lifecycle_stage != "active":
+            raise UserError(f"experiment {name!r} was deleted in MLflow; restore it or rename model.name in the recipe")
+        return str(found.experiment_id)
+
+    def _log_params(self, run_id: str, params: Mapping[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        rows = [Param(_metric_name(name), _text(value)) for name, value in params.items()]
+        for start in range(0, len(rows), 100):
+            self._call("log_batch", run_id, params=rows[start : start + 100], synchronous=True)
+
+    def _registered(self, name: str) -> None:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._client.create_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise _translated(error, self.uri) from error
+
+    def _aliases(self, name: str) -> dict[str, str]:
+        found = self._call("search_registered_models", f"name = '{name}'", max_results=1)
+        return {alias: str(version) for alias, version in found[0].aliases.items()} if found else {}
+
+    def _source(self, folder: Path) -> str:
+        resolved = folder.resolve()
+        inside = resolved.is_dir() and resolved.is_relative_to(self.models.resolve())
+        if not inside or "%" in str(resolved.relative_to(self.models.resolve())):
+            raise UserError(f"model source {str(folder)!r}: must be a folder inside {self.models}")
+        return str(resolved)
+
+    @property
+    def _embedded(self) -> bool:
+        return self.uri.startswith("sqlite")
+
+    @cached_property
+    def _client(self) -> MlflowClient:
+        for name, value in _BOUNDS.items():
+            os.environ.setdefault(name, value)
+        for noisy in ("alembic", "mlflow"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from mlflow import MlflowClient
+
+            client = MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
+            with self._lock():  # two first users would run SQLite's migrations at the same time
+                client.search_experiments(max_results=1)
+                client.search_registered_models(max_results=1)
+        return client
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """One writer at a time where the store is embedded (re-entrant calls open the lock once a process)."""
+        if not self._embedded or getattr(self, "_held", False):
+            yield
+            return
+        try:
+            self.artifact_root.mkdir(parents=True, exist_ok=True)
+            stream = (self.artifact_root / ".lock").open("w")
+        except OSError as error:
+            raise UserError(f"{self.artifact_root}: cannot be written ({error.strerror}); choose --home") from error
+        with stream:
+            _wait_for(stream.fileno(), self.artifact_root)
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
+
+    def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        """Call the client, again after a moment where SQLite was locked; other failures become our errors."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return getattr(self._client, method)(*args, **options)
+            except PilotlineError:
+                raise
+            except Exception as error:  # MLflow and SQLAlchemy share no base
+                if attempt + 1 < ATTEMPTS and any(word in str(error).lower() for word in _LOCKED):
+                    time.sleep(0.2 * 2**attempt)
+                    continue
+                raise _translated(error, self.uri) from error
+        raise AssertionError("unreachable")
+
+
+def _translated(error: Exception, uri: str) -> PilotlineError:
+    code = getattr(error, "error_code", "")
+    where = re.sub(r"//[^/@]*@", "//", uri)  # without user and password
+    if code in {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS", "BAD_REQUEST"}:
+        return UserError(f"MLflow at {where}: {one_line(error)[:300]}")
+    return TransientError(f"MLflow at {where} does not answer as it should ({one_line(error)[:300]}); run again")
+
+
+def _wait_for(handle: int, where: Path, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise TransientError(f"{where}: another process holds MLflow's lock; run again") from error
+            time.sleep(0.05)
+
+
+def _metric_name(name: str) -> str:
+    if not _METRIC.fullmatch(name) or ".." in name or "//" in name:
+        raise UserError(f"metric or parameter name {name!r}: use letters, digits and _ . / - only")
+    return name
+
+
+def _finite(name: str, value: float) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise UserError(f"metric {name!r} is {number}; only finite numbers are tracked")
+    return number
+
+
+def _text(value: Any) -> str:
+    return str(value)[:LONGEST_TEXT]
