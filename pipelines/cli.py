@@ -161,7 +161,9 @@ def _step(args: argparse.Namespace) -> int:
     from pipelines.single_step import run_step
 
     keep_environment()
-    record = run_step(args.name, _recipe(args), Home.at(args.home), args.input, Path(args.out), args.run_id, args.engine)
+    record = run_step(
+        args.name, _recipe(args), Home.at(args.home), args.input, Path(args.out), args.run_id, args.engine
+    )
     _print(args, record, f"{args.name}: published {args.out}")
     return 0
 
@@ -232,7 +234,9 @@ def _doctor(args: argparse.Namespace) -> int:
     from pipelines.doctor import examine
 
     found = examine(Home.at(args.home))
-    lines = [f"{'ok     ' if item['ok'] else 'missing'} {item['what']}: {item['seen']}" + item["mend"] for item in found]
+    lines = [
+        f"{'ok     ' if item['ok'] else 'missing'} {item['what']}: {item['seen']}" + item["mend"] for item in found
+    ]
     _print(args, {"items": found}, "\n".join(lines))
     return 0 if all(item["ok"] for item in found if item["needed"]) else 1
 
@@ -255,7 +259,6 @@ def _fail(args: argparse.Namespace, text: str, code: int, kind: str) -> int:
     if args.json:
         print(json.dumps({"error": text, "kind": kind, "exit_code": code}), flush=True)
     return code
-
 
 
 if __name__ == "__main__":

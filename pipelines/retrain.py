@@ -1,8 +1,11 @@
 """The retraining pipeline: from a source to a promoted model, or to the reason why not."""
 
+from typing import Any
+
 from kfp import dsl
 
 from components.contract.component import validate
+from components.core.recipe import Resources
 from components.evaluation.component import evaluate
 from components.features.component import featurise
 from components.ingestion.component import ingest
@@ -15,8 +18,8 @@ from pipelines.gpu_pools import apply_profile
 NAME = "pilotline-retrain"
 
 
-def pipeline(profile: str = "laptop"):  # type: ignore[no-untyped-def] # kfp's own decorator is untyped
-    """The pipeline function for a profile; a profile changes only resources and platform settings."""
+def pipeline(profile: str = "laptop", resources: Resources = Resources()) -> Any:
+    """The pipeline function for a profile and a recipe's resources, which change only platform settings."""
 
     @dsl.pipeline(name=NAME, display_name="Pilotline: retrain, gate, canary, promote", description=__doc__)
     def retrain(
@@ -43,7 +46,7 @@ def pipeline(profile: str = "laptop"):  # type: ignore[no-untyped-def] # kfp's o
         def placed(task: dsl.PipelineTask, title: str, cached: bool = True) -> dsl.PipelineTask:
             task.set_display_name(title)
             task.set_caching_options(cached)
-            apply_profile(task, task.component_spec.name, profile)
+            apply_profile(task, task.component_spec.name, profile, resources)
             return task
 
         last = placed(finish(engine=engine, **common), "Outcome and report", cached=False)

@@ -317,4 +317,6 @@ def _check_together(recipe: Recipe, where: str) -> None:
         raise UserError(f"{where}: gate.blocking_groups names {sorted(unknown)[0]!r}, which is no evaluation group")
     unknown = {margin.baseline for margin in recipe.gate.baselines} - set(evaluation.baselines)
     if unknown:
-        raise UserError(f"{where}: gate.baselines names {sorted(unknown)[0]!r}, which evaluation.baselines does not run")
+        raise UserError(
+            f"{where}: gate.baselines names {sorted(unknown)[0]!r}, which evaluation.baselines does not run"
+        )

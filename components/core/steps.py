@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from components.core import engine_time
 from components.core.errors import KINDS, PilotlineError, one_line
 from components.core.home import Home
 from components.core.processes import follow_main
@@ -45,6 +46,7 @@ class StepRun:
 def running(name: str, home: str, run_id: str, recipe: str) -> Iterator[StepRun]:
     """Run a component's body: parses the recipe, notes status and time, keeps the error for the caller."""
     follow_main()
+    engine_time.reset()
     place = Home.at(home)
     note = place.run(run_id) / "steps" / f"{name}.json"
     started = time.time()
@@ -57,7 +59,8 @@ def running(name: str, home: str, run_id: str, recipe: str) -> Iterator[StepRun]
         failed = {"status": "failed", "kind": kind, "error": one_line(error), "type": type(error).__name__}
         write_atomic(note, json.dumps(about | failed | {"seconds": round(time.time() - started, 3)}))
         raise
-    write_atomic(note, json.dumps(about | {"status": "done", "seconds": round(time.time() - started, 3)}))
+    done = {"status": "done", "seconds": round(time.time() - started, 3), "engines": engine_time.taken()}
+    write_atomic(note, json.dumps(about | done))
 
 
 def step_notes(home: Home, run_id: str) -> list[dict[str, Any]]:

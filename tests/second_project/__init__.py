@@ -1,0 +1,1 @@
+"""A second project, differently laid out: support tickets as JSON lines, will one be escalated?"""
