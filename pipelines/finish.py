@@ -11,7 +11,6 @@ def finish(
     run_id: str,
     recipe: str,
     code_version: str,
-    engine: str,
     page: dsl.Output[dsl.HTML],
 ) -> str:
     """State the outcome of the run and write its report.
@@ -21,7 +20,6 @@ def finish(
         run_id: Name of this run.
         recipe: The resolved recipe as JSON.
         code_version: Digest of the code.
-        engine: Serving engine that was asked for.
     """
     from pathlib import Path
 

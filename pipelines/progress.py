@@ -44,7 +44,7 @@ class Progress:
         """Begin to follow a run; what earlier attempts finished is told as such."""
         folder = self._home.run(run_id) / "steps"
         done = [note["name"] for note in _notes(folder) if note["status"] == "done"]
-        self._said = {name: "done" for name in done}
+        self._said = dict.fromkeys(done, "done")
         self.say(f"run {run_id}" + (f" resumed after {', '.join(done)}" if done else ""))
         self._thread = threading.Thread(target=self._watch, args=(folder,), daemon=True, name="progress")
         self._thread.start()

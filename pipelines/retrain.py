@@ -18,7 +18,7 @@ from pipelines.gpu_pools import apply_profile
 NAME = "pilotline-retrain"
 
 
-def pipeline(profile: str = "laptop", resources: Resources = Resources()) -> Any:
+def pipeline(profile: str = "laptop", resources: Resources | None = None) -> Any:
     """The pipeline function for a profile and a recipe's resources, which change only platform settings."""
 
     @dsl.pipeline(name=NAME, display_name="Pilotline: retrain, gate, canary, promote", description=__doc__)
@@ -49,7 +49,7 @@ def pipeline(profile: str = "laptop", resources: Resources = Resources()) -> Any
             apply_profile(task, task.component_spec.name, profile, resources)
             return task
 
-        last = placed(finish(engine=engine, **common), "Outcome and report", cached=False)
+        last = placed(finish(**common), "Outcome and report", cached=False)
         with dsl.ExitHandler(last, name="chain"):
             read = placed(ingest(expected_digest=expected_digest, **common), "Ingest a snapshot", cached=False)
             held = placed(validate(snapshot=read.outputs["snapshot"], **common), "Validate the contract")

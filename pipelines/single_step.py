@@ -82,7 +82,7 @@ def _arguments(
         else:
             arguments[name] = given[name]
     if wanted != set(folders):
-        odd = sorted(wanted ^ set(folders))[0]
+        odd = min(wanted ^ set(folders))
         raise UserError(f"step {step}: input {odd!r} is missing or not used; it takes {sorted(wanted) or 'no input'}")
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     return arguments

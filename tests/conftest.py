@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from components.core.home import Home
 from components.core.paths import PROJECT_ROOT
 from pipelines.run import keep_environment

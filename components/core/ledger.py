@@ -70,7 +70,7 @@ class Ledger:
             kind: what it is, for example run, promotion.
             key: idempotency key, made from input digests.
             payload: JSON values.
-            guard: called inside the write transaction with all entries of this kind; raises to refuse (compare-and-set).
+            guard: called inside the write transaction with all entries of this kind; raises to refuse.
         """
         with self._transaction() as connection:
             if found := self._select(connection, self._table.c.key == key):

@@ -94,10 +94,8 @@ def end(process: subprocess.Popen[bytes], grace_seconds: float = 10.0) -> int:
     """SIGTERM to the whole group, SIGKILL after the grace; returns the exit status."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGTERM)
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(grace_seconds)
-    except subprocess.TimeoutExpired:
-        pass
     with suppress(ProcessLookupError, PermissionError):  # also children that outlived their leader
         os.killpg(process.pid, signal.SIGKILL)
     return process.wait()

@@ -314,9 +314,7 @@ def _check_together(recipe: Recipe, where: str) -> None:
         raise UserError(f"{where}: rollout.steps are percentages between 1 and 100, got {list(recipe.rollout.steps)}")
     unknown = set(recipe.gate.blocking_groups) - {group.name for group in evaluation.groups}
     if unknown:
-        raise UserError(f"{where}: gate.blocking_groups names {sorted(unknown)[0]!r}, which is no evaluation group")
+        raise UserError(f"{where}: gate.blocking_groups names {min(unknown)!r}, which is no evaluation group")
     unknown = {margin.baseline for margin in recipe.gate.baselines} - set(evaluation.baselines)
     if unknown:
-        raise UserError(
-            f"{where}: gate.baselines names {sorted(unknown)[0]!r}, which evaluation.baselines does not run"
-        )
+        raise UserError(f"{where}: gate.baselines names {min(unknown)!r}, which evaluation.baselines does not run")

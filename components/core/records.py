@@ -273,7 +273,7 @@ def _build(kind: Any, value: Any) -> Any:
     if isinstance(kind, type) and is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         if unknown := set(value) - {f.name for f in fields(kind)}:
-            raise TypeError(f"unknown field {sorted(unknown)[0]}")
+            raise TypeError(f"unknown field {min(unknown)}")
         return kind(**{name: _build(hints[name], item) for name, item in value.items()})
     if origin is tuple:
         return tuple(_build(typing.get_args(kind)[0], item) for item in value)

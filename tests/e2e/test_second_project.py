@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from components.core.ledger import Ledger
 
+from components.core.ledger import Ledger
 from tests.e2e.chain import killed_when, none_left, pilotline, records
 from tests.second_project.tickets import write_tickets
 

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from components.core.errors import IntegrityError, PolicyRefusal
 from components.core.ledger import Entry, Ledger
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from components.core.errors import UserError
-from components.core.recipe import Recipe, load_recipe, parse_recipe
 from hypothesis import given
 from hypothesis import strategies as st
+
+from components.core.errors import UserError
+from components.core.recipe import Recipe, load_recipe, parse_recipe
 from pipelines.recipes import FOLDER, locate
 
 SHIPPED = sorted(path.stem for path in FOLDER.glob("*.toml"))

@@ -10,13 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from components.core.digest import canonical_json, file_digest
 from components.core.errors import IntegrityError, UserError
 from components.core.home import Home, safe_name
 from components.core.publish import publishing, verify, write_atomic
 from components.core.records import Evidence, Interval, ModelRef, RuleResult, SnapshotRef
-from hypothesis import given
-from hypothesis import strategies as st
 
 SNAPSHOT = SnapshotRef(
     digest="d", rows=1, columns=("a", "b"), time_column="a", time_min="", time_max="", source="s", since="", until=""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from components.core.errors import ContractViolation, UserError
 from components.core.home import Home
 from components.core.recipe import load_recipe

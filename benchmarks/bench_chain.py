@@ -1,6 +1,6 @@
 """The whole chain: wall time, peak memory of all processes together, our own overhead beside the engines.
 
-    python -m benchmarks.chain [--engine vllm|reference] [--weeks 2]
+    python benchmarks/bench_chain.py [--engine vllm|reference] [--weeks 2]
 
 Each week runs in the same fresh home: the first version, then a next version with its canary.
 """
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
 from components.core.paths import PROJECT_ROOT
 from components.core.processes import OWNER, owner_token
 from pipelines.demo import weekly_recipes
