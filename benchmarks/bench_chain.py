@@ -88,13 +88,10 @@ def _run(home: Path, uri: str, until: str, engine: str) -> dict[str, Any]:
 def _report(week: int, engine: str, seen: dict[str, Any]) -> None:
     wall, inside = seen["wall"], sum(seen["engines"].values())
     print(f"week {week} with {engine}: {seen['told']['outcome']}")
-    print(
-        f"  wall {wall / 60:.2f} min (target {TARGET_MINUTES[engine, week]}), ratio {wall / 60 / TARGET_MINUTES[engine, week]:.2f}"
-    )
+    target, share = TARGET_MINUTES[engine, week], (wall - inside) / wall
+    print(f"  wall {wall / 60:.2f} min (target {target}), ratio {wall / 60 / target:.2f}")
     print(f"  peak memory of all processes {seen['gib']:.1f} GiB (target {TARGET_GIB:.0f})")
-    print(
-        f"  outside the engines {wall - inside:.1f} s of {wall:.1f} s = {(wall - inside) / wall:.0%} (target {TARGET_OVERHEAD:.0%})"
-    )
+    print(f"  outside the engines {wall - inside:.1f} s of {wall:.1f} s = {share:.0%} (target {TARGET_OVERHEAD:.0%})")
     print("  engines: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in sorted(seen["engines"].items())))
     steps = sorted(seen["notes"], key=lambda note: float(note["started"]))
     print("  steps:   " + ", ".join(f"{note['name']} {note['seconds']:.1f} s" for note in steps))

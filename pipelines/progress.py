@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from components.core.home import Home
 
@@ -69,7 +70,7 @@ class Progress:
             else:
                 self.say(f"{name} failed: {note['error']}")
 
-    def _tick(self, name: str, status: str, note: dict[str, float]) -> None:
+    def _tick(self, name: str, status: str, note: dict[str, Any]) -> None:
         if status == "running" and self._terminal:
             print(f"\r           {name} {time.time() - note['started']:4.0f} s", end="", file=sys.stderr, flush=True)
 
@@ -78,6 +79,6 @@ class Progress:
             print("\r\033[K", end="", file=sys.stderr)
 
 
-def _notes(folder: Path) -> list[dict]:  # type: ignore[type-arg] - plain JSON
+def _notes(folder: Path) -> list[dict[str, Any]]:
     notes = [json.loads(path.read_text()) for path in folder.glob("*.json")]
     return sorted(notes, key=lambda note: float(note["started"]))

@@ -17,6 +17,10 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
 
 OWNER = "PILOTLINE_OWNER"
 MAIN = "PILOTLINE_MAIN"
@@ -123,7 +127,7 @@ def owned_by(home: Path) -> list[int]:
     return [proc.pid for proc in _owned(owner_token(home)) if proc.pid != os.getpid()]
 
 
-def _owned(token: str) -> list:  # type: ignore[type-arg] - psutil is imported on use
+def _owned(token: str) -> list[psutil.Process]:
     import psutil
 
     found = []

@@ -30,7 +30,7 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return json.loads(json.dumps(asdict(self), allow_nan=False))  # type: ignore[no-any-return]
+        return json.loads(json.dumps(asdict(self), allow_nan=False))
 
     def write(self, folder: Path) -> None:
         """Write `record.json` into a (staging) folder."""
