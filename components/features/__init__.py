@@ -1,0 +1,1 @@
+"""Featurise: clean rows become a point-in-time correct training set and an online store."""

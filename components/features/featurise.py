@@ -1,0 +1,135 @@
+"""Featurise: clean rows → a training set that is right in time, its split, its statistics and its online store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.core.digest import file_digest, value_digest
+from components.core.errors import ContractViolation, IntegrityError, UserError
+from components.core.publish import publishing, verify
+from components.core.recipe import Recipe
+from components.core.records import ContractVerdict, SplitRef, TrainingSetRef
+from components.features.describe import describe
+from components.features.feast_store import HISTORY, join_history, load_project, write_online
+from components.features.history import Rows, write_history
+from components.features.repository import Service, check_service, locate
+from components.features.rows import read_clean, typed_rows
+from components.features.split import check_classes, split_by_time
+
+CLEAN = "clean.parquet"
+STATISTICS = "statistics.json"
+
+
+def featurise(recipe: Recipe, clean: Path, out: Path) -> TrainingSetRef:
+    """Publish a training set: features as known when each row was received, split in time with an embargo.
+
+    Args:
+        recipe: sections source, features, model (label and text) and evaluation (split and groups).
+        clean: folder published by validate: clean.parquet (all columns text) and its ContractVerdict.
+        out: folder to publish, see TrainingSetRef; also `history/` (what became known when) and Feast's registry.
+
+    Raises:
+        UserError: the recipe names something that is not there, a date cannot be read, a split is empty or has one
+            label only, or a history table looks into the future.
+        ContractViolation: the contract did not pass.
+        IntegrityError: the input folder's bytes differ from its manifest.
+    """
+    verify(clean)
+    verdict = ContractVerdict.read(clean)
+    if not verdict.passed:
+        raise ContractViolation(f"{clean}: contract {verdict.contract} did not pass; nothing is made from its rows")
+    folder = locate(recipe.features.repo)
+    _check_embargo(recipe)
+    raw = read_clean(clean / CLEAN)
+    if len(raw) != verdict.clean:
+        raise IntegrityError(f"{clean}: {len(raw)} rows but the verdict counts {verdict.clean}; run validate again")
+    typed = typed_rows(raw, recipe)
+    evaluation = recipe.evaluation
+    split = split_by_time(
+        typed["event_timestamp"], evaluation.test_share, evaluation.validation_share, evaluation.embargo_days
+    )
+    check_classes(typed["label"].to_numpy(), split)
+
+    project = load_project(folder, recipe.features.ttl_days)
+    service = project.service(recipe.features.service)
+    check_service(service, recipe.features.entities, recipe.features.model_inputs)
+    rows = Rows(raw, typed, recipe.model.label_column, recipe.features.label_delay_days, recipe.source.time_formats)
+    with publishing(out) as staging:
+        write_history(folder, service.views, rows, staging / HISTORY, [split.validation_from, split.test_from])
+        features = join_history(project, service, staging / HISTORY, typed)
+        write_online(project, staging, rows.start.to_pydatetime(), rows.as_of.to_pydatetime())
+        columns = _columns(recipe, service)
+        frame = pd.concat([typed, features], axis=1)[columns]
+        splits = tuple(_write_split(staging, name, frame.iloc[at]) for name, at in split.positions.items())
+        statistics = describe(frame, split, service.features, staging / HISTORY, service.views)
+        statistics |= {"as_of": rows.as_of.isoformat()}
+        (staging / STATISTICS).write_text(json.dumps(statistics, indent=1, allow_nan=False))
+        record = _record(recipe, verdict, service, rows, splits)
+        record.write(staging)
+    return record
+
+
+def _check_embargo(recipe: Recipe) -> None:
+    delay, embargo = recipe.features.label_delay_days, recipe.evaluation.embargo_days
+    if embargo < delay:
+        raise UserError(
+            f"evaluation.embargo_days {embargo} is shorter than features.label_delay_days {delay}: outcomes of one "
+            "split would not be known when the next begins; raise it"
+        )
+
+
+def _columns(recipe: Recipe, service: Service) -> list[str]:
+    groups = [f"group:{group.name}" for group in recipe.evaluation.groups]
+    return ["row_id", "event_timestamp", "label", "text", *service.join_keys, *service.features, *groups]
+
+
+def _write_split(folder: Path, name: str, part: pd.DataFrame) -> SplitRef:
+    """Write one split in order of time; NaN stays NaN."""
+    path = folder / f"{name}.parquet"
+    kinds = {"label": pa.int8(), "event_timestamp": pa.timestamp("us", tz="UTC")}
+    arrays = {}
+    for column in part.columns:
+        kind = kinds.get(column)
+        if kind is None:
+            kind = {"f": pa.float64(), "b": pa.bool_()}.get(part[column].dtype.kind, pa.string())
+        arrays[column] = pa.array(part[column].to_numpy() if kind == pa.float64() else part[column], kind)
+    pq.write_table(pa.table(arrays), path)
+    return SplitRef(
+        name=name,
+        rows=len(part),
+        positives=int(part["label"].sum()),
+        digest=file_digest(path),
+        time_min=part["event_timestamp"].min().isoformat(),
+        time_max=part["event_timestamp"].max().isoformat(),
+    )
+
+
+def _record(
+    recipe: Recipe, verdict: ContractVerdict, service: Service, rows: Rows, splits: Sequence[SplitRef]
+) -> TrainingSetRef:
+    named: dict[str, Any] = {
+        "features": list(service.features),
+        "entities": list(service.join_keys),
+        "feature_service": service.name,
+        "as_of": rows.as_of.isoformat(),
+        "splits": {split.name: split.digest for split in splits},
+    }
+    return TrainingSetRef(
+        digest=value_digest(named),
+        snapshot_digest=verdict.snapshot_digest,
+        clean_digest=verdict.clean_digest,
+        feature_repo=recipe.features.repo,
+        feature_service=service.name,
+        features=service.features,
+        entities=service.join_keys,
+        as_of=rows.as_of.isoformat(),
+        embargo_days=recipe.evaluation.embargo_days,
+        splits=tuple(splits),
+    )

@@ -1,0 +1,117 @@
+"""Clean text rows become typed rows: event time, row id, label, text, entity keys, groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from components.core.errors import UserError
+from components.core.recipe import Recipe
+from components.features.repository import nearest
+
+
+def read_clean(path: Path) -> pd.DataFrame:
+    """The clean rows as text, a missing value as the empty string; shape (rows, columns)."""
+    table = pq.read_table(path)
+    frame = table.to_pandas()
+    return frame.astype(object).where(frame.notna(), "").astype(str).reset_index(drop=True)
+
+
+def typed_rows(clean: pd.DataFrame, recipe: Recipe) -> pd.DataFrame:
+    """One typed row a clean row, in the same order.
+
+    Columns: row_id (str), event_timestamp (UTC), label (int8), text (str), a str column an entity key, and a bool
+    column `group:<name>` a group.
+
+    Raises:
+        UserError: a column that the recipe names is absent, a date cannot be read, or a row has no label.
+    """
+    check_columns(clean.columns.tolist(), recipe)
+    typed = pd.DataFrame(
+        {
+            "row_id": row_ids(clean, recipe.source.key),
+            "event_timestamp": parse_times(clean[recipe.source.time_column], recipe.source.time_formats),
+            "label": _labels(clean, recipe),
+            "text": clean[recipe.model.text_column] if recipe.model.text_column else "",
+        }
+    )
+    for key, column in recipe.features.entities.items():
+        typed[key] = clean[column]
+    for group in recipe.evaluation.groups:
+        value = clean[group.column]
+        inside = pd.Series(False, index=clean.index)
+        if group.contains:
+            inside |= value.str.contains(group.contains, regex=False)
+        if group.equals:
+            inside |= value == group.equals
+        typed[f"group:{group.name}"] = inside.astype(bool)
+    return typed
+
+
+def check_columns(columns: Sequence[str], recipe: Recipe) -> None:
+    """UserError where the recipe names a column that the clean rows do not have, with the nearest one."""
+    asked = {"source.time_column": recipe.source.time_column, "model.label_column": recipe.model.label_column}
+    asked |= {f"source.key[{at}]": column for at, column in enumerate(recipe.source.key)}
+    asked |= {f"features.entities.{key}": column for key, column in recipe.features.entities.items()}
+    if recipe.model.text_column:
+        asked["model.text_column"] = recipe.model.text_column
+    for group in recipe.evaluation.groups:
+        asked[f"evaluation.groups {group.name!r}"] = group.column
+        if not group.contains and not group.equals:
+            raise UserError(f"evaluation.groups {group.name!r}: give `contains` or `equals`, or it holds no row")
+    for where, column in asked.items():
+        if column not in columns:
+            raise UserError(f"{where}: the clean rows have no column {column!r}{nearest(column, columns)}")
+
+
+def row_ids(clean: pd.DataFrame, key: Sequence[str]) -> pd.Series:
+    """The key's value; several columns are joined by `|`, with `|` and backslash inside a value escaped."""
+    if len(key) == 1:
+        return clean[key[0]]
+    parts = [
+        clean[column].str.replace("\\", "\\\\", regex=False).str.replace("|", "\\|", regex=False) for column in key
+    ]
+    return parts[0].str.cat(parts[1:], sep="|")
+
+
+def parse_times(values: pd.Series, formats: Sequence[str]) -> pd.Series:
+    """Times in UTC (microseconds) by the first format that fits; a format with %z is converted, others are UTC.
+
+    Raises:
+        UserError: values that fit no format, with examples.
+    """
+    times = {value: _parse(value, formats) for value in values.unique()}
+    if bad := [value for value, time in times.items() if time is None]:
+        rows = int(values.isin(bad).sum())
+        raise UserError(
+            f"source.time_column {values.name!r}: {rows} dates fit none of {', '.join(formats)}, for example "
+            f"{', '.join(repr(value[:40]) for value in bad[:3])}; add the format to source.time_formats"
+        )
+    return pd.Series(values.map(times), index=values.index).astype("datetime64[us, UTC]")
+
+
+def _parse(value: str, formats: Sequence[str]) -> datetime | None:
+    for form in formats:
+        try:
+            time = datetime.strptime(value.strip(), form)
+            return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def _labels(clean: pd.DataFrame, recipe: Recipe) -> np.ndarray:
+    values = clean[recipe.model.label_column]
+    empty = values.str.strip() == ""
+    if empty.any():
+        raise UserError(
+            f"model.label_column {values.name!r}: empty in {int(empty.sum())} clean rows, first at row "
+            f"{int(empty.to_numpy().argmax()) + 1}; let the contract require it, so that such rows are quarantined"
+        )
+    label: np.ndarray = values.isin(recipe.model.positive_values).to_numpy(dtype=np.int8)
+    return label
