@@ -1,0 +1,126 @@
+"""Read one file, a folder or a glob into one table of text columns."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+
+from components.core.digest import file_digest
+from components.core.errors import TransientError, UserError
+from components.tables import delimited, jsonlines, parquet
+from components.tables.decode import Decoded
+from components.tables.locate import LocalFile, located
+
+GZIP_MAGIC = b"\x1f\x8b"
+PARQUET_MAGIC = b"PAR1"
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+
+
+@dataclass(frozen=True)
+class TableRead:
+    """A table whose columns are all text, and what it was read from: {"uri", "bytes", "sha256"} a file."""
+
+    table: pa.Table
+    inputs: tuple[dict[str, Any], ...]
+
+
+def read_files(uri: str, file_format: str = "auto", encoding: str = "utf-8") -> TableRead:
+    """Read a file, a folder (all its data files, nested ones too) or a glob, in the order of their names.
+
+    Args:
+        uri: local path, folder, glob, or any fsspec URI.
+        file_format: csv, jsonl or parquet; auto goes by each file's name.
+        encoding: of CSV and JSON lines; a byte order mark that contradicts it is an error.
+
+    Raises:
+        UserError: nothing there, an empty or damaged file, files with different columns; names file and place.
+        TransientError: a host that does not answer, or a file that changed while it was read.
+    """
+    tables: list[pa.Table] = []
+    inputs: list[dict[str, Any]] = []
+    suffixes = tuple(SUFFIXES) if file_format == "auto" else ()
+    with located(uri, suffixes) as files:
+        for file in files:
+            table = _read_one(file, file_format, encoding)
+            if tables:
+                table = _same_columns(table, file, tables[0], inputs[0]["uri"])
+            tables.append(table)
+            inputs.append({"uri": file.uri, "bytes": file.path.stat().st_size, "sha256": file.sha256})
+    return TableRead(pa.concat_tables(tables), tuple(inputs))
+
+
+def _read_one(file: LocalFile, file_format: str, encoding: str) -> pa.Table:
+    before = file.path.stat()
+    if before.st_size == 0:
+        raise UserError(f"{file.uri}: the file is empty; give a file with a header and rows")
+    file.sha256 = file_digest(file.path)
+    kind = _format_of(file) if file_format == "auto" else file_format
+    try:
+        with _plain(file) as stream:
+            if kind == "parquet":
+                table = parquet.read(stream, file.uri)
+            elif kind == "jsonl":
+                table = jsonlines.read(Decoded(stream, encoding, file.uri))
+            else:
+                delimiter = "\t" if ".tsv" in file.name else ","
+                table = delimited.read(Decoded(stream, encoding, file.uri), delimiter)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{file.uri}: the gzip stream is damaged or cut off ({error}); get the file again") from error
+    after = file.path.stat()
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise TransientError(f"{file.uri}: changed while it was read; run again when its writer is done")
+    return table
+
+
+@contextmanager
+def _plain(file: LocalFile) -> Iterator[BinaryIO]:
+    """The file's bytes, unpacked where it is gzipped; seekable."""
+    with file.path.open("rb") as raw:
+        packed = raw.read(2) == GZIP_MAGIC
+        raw.seek(0)
+        if not packed:
+            yield raw
+            return
+        with gzip.GzipFile(fileobj=raw) as unpacked:
+            yield cast(BinaryIO, unpacked)
+
+
+def _format_of(file: LocalFile) -> str:
+    name = file.name.lower().removesuffix(".gz")
+    for suffix, kind in SUFFIXES.items():
+        if name.endswith(suffix):
+            return kind
+    with file.path.open("rb") as stream:
+        if stream.read(4) == PARQUET_MAGIC:
+            return "parquet"
+    raise UserError(
+        f"{file.uri}: its format is not clear from its name; set source.format to csv, jsonl or parquet, "
+        f"or name it {', '.join(SUFFIXES)} (.gz too)"
+    )
+
+
+def _same_columns(table: pa.Table, file: LocalFile, first: pa.Table, first_uri: str) -> pa.Table:
+    names, expected = set(table.column_names), set(first.column_names)
+    if names != expected:
+        missing, added = sorted(expected - names), sorted(names - expected)
+        parts = [f"lacks {', '.join(map(repr, missing))}"] if missing else []
+        parts += [f"has {', '.join(map(repr, added))} besides"] if added else []
+        raise UserError(
+            f"{file.uri}: its columns differ from those of {first_uri}: it {' and '.join(parts)}; "
+            "give files of one layout, or ingest them apart"
+        )
+    return table.select(first.column_names)
