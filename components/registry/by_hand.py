@@ -1,0 +1,152 @@
+"""What a person decides: put a version in front of users without a rollout, or take the last one back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from components.core.errors import PolicyRefusal, UserError
+from components.core.home import safe_name
+from components.core.ledger import Entry, Ledger
+from components.registry.aliases import CHAMPION, sync_aliases
+from components.registry.champions import (
+    CANDIDATE,
+    PROMOTED,
+    PROMOTION,
+    REFUSED,
+    ROLLBACK,
+    ROLLED_BACK,
+    Live,
+    stack,
+    top,
+)
+from components.registry.ports import ModelRegistry
+from components.registry.promote import Promotion
+from components.registry.store import check_kept
+
+BY_HAND = "by hand"
+
+
+def rollback(
+    name: str, ledger: Ledger, tracking: ModelRegistry, reason: str, models_root: Path | None = None
+) -> Promotion:
+    """Take the champion back: the version that was champion before it is champion again.
+
+    A roll-back that was killed before the alias followed is finished, not repeated.
+
+    Args:
+        name: model name.
+        ledger: source of truth.
+        tracking: registry whose aliases follow.
+        reason: why, for the record.
+        models_root: where given, the target's files are checked first.
+
+    Raises:
+        UserError: no reason, or the model has no champion. PolicyRefusal: there is no earlier version, or somebody
+            else changed the champion at the same time. IntegrityError: the target's files are damaged.
+    """
+    safe_name(name, "model name")
+    reason = _given(reason)
+    entries = [entry for entry in ledger.entries(PROMOTION) if entry.payload["name"] == name]
+    if not (standing := stack(name, entries)):
+        raise UserError(f"model {name}: has no champion; `pilotline models list` shows what there is")
+    if entries[-1].payload["event"] == ROLLBACK and tracking.alias(name, CHAMPION) != standing[-1].version:
+        sync_aliases(name, ledger, tracking)
+        return _outcome(name, standing[-1], entries[-1])
+    if len(standing) == 1:
+        raise PolicyRefusal(f"model {name}: version {standing[0].version} is the first; there is none to go back to")
+    current, target = standing[-1], standing[-2]
+    _whole(name, target.version, target.digest, models_root)
+    payload = _payload(name, ROLLBACK, target.version, target.digest, current, reason)
+    entry = ledger.append(PROMOTION, f"rollback:{name}:{current.seq}:{len(entries)}", payload, _still(name, current))
+    sync_aliases(name, ledger, tracking)
+    return _outcome(name, target, entry)
+
+
+def promote_by_hand(
+    name: str, version: str, ledger: Ledger, tracking: ModelRegistry, reason: str, models_root: Path | None = None
+) -> Promotion:
+    """Make a registered version champion without a rollout, or an earlier champion again.
+
+    Raises:
+        UserError: no reason, or no such version. PolicyRefusal: the gate or the canary stopped this version, or
+            somebody else changed the champion at the same time. IntegrityError: the version's files are damaged.
+    """
+    safe_name(name, "model name")
+    reason = _given(reason)
+    entries = [entry for entry in ledger.entries(PROMOTION) if entry.payload["name"] == name]
+    now = top(name, entries)
+    digest = _eligible(name, version, ledger)
+    if now is not None and now.version == version:
+        sync_aliases(name, ledger, tracking)
+        return _outcome(name, now, next(entry for entry in entries if entry.seq == now.seq))
+    _whole(name, version, digest, models_root)
+    payload = _payload(name, PROMOTED, version, digest, now, reason)
+    key = f"{BY_HAND}:{name}:{version}:{digest}:{len(entries)}"
+    entry = ledger.append(PROMOTION, key, payload, _still(name, now))
+    sync_aliases(name, ledger, tracking)
+    return _outcome(name, Live(version, digest, entry.time, entry.seq), entry)
+
+
+def _eligible(name: str, version: str, ledger: Ledger) -> str:
+    """The digest of a version that passed the gate and was not stopped by the canary."""
+    own = [
+        entry
+        for entry in ledger.entries(CANDIDATE)
+        if (entry.payload["name"], entry.payload["version"]) == (name, version)
+    ]
+    if not own:
+        raise UserError(f"model {name}: version {version!r} is not registered; `pilotline models list` shows them")
+    if stopped := [entry for entry in own if entry.payload["event"] in (REFUSED, ROLLED_BACK)]:
+        raise PolicyRefusal(f"model {name} version {version}: was stopped: {stopped[-1].payload['reason']}; train anew")
+    return str(own[-1].payload["digest"])
+
+
+def _still(name: str, seen: Live | None) -> Callable[[list[Entry]], None]:
+    """A guard: the champion is still the one that was seen when the decision was taken."""
+
+    def guard(entries: list[Entry]) -> None:
+        now = top(name, entries)
+        if now != seen:
+            who = f"version {now.version}" if now else "none"
+            raise PolicyRefusal(f"model {name}: the champion changed meanwhile to {who}; look again and decide anew")
+
+    return guard
+
+
+def _given(reason: str) -> str:
+    text = " ".join(reason.split())
+    if not text:
+        raise UserError("reason: say why, for the record (--reason)")
+    return text
+
+
+def _whole(name: str, version: str, digest: str, models_root: Path | None) -> None:
+    if models_root is not None:
+        check_kept(models_root / digest, digest, f"model {name} version {version}")
+
+
+def _payload(name: str, event: str, version: str, digest: str, previous: Live | None, reason: str) -> dict[str, str]:
+    return {
+        "event": event,
+        "name": name,
+        "version": version,
+        "digest": digest,
+        "previous_version": previous.version if previous else "",
+        "previous_digest": previous.digest if previous else "",
+        "reason": reason,
+        "run_id": BY_HAND,
+    }
+
+
+def _outcome(name: str, live: Live, entry: Entry) -> Promotion:
+    return Promotion(
+        outcome=str(entry.payload["event"]),
+        reason=str(entry.payload["reason"]),
+        name=name,
+        version=live.version,
+        digest=live.digest,
+        previous_version=str(entry.payload["previous_version"]),
+        previous_digest=str(entry.payload["previous_digest"]),
+        time=entry.time,
+    )

@@ -1,0 +1,143 @@
+"""The verbs of `pilotline models`: plain values in and out, each on a home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from components.core.errors import IntegrityError, UserError
+from components.core.home import Home, safe_name
+from components.core.ledger import Ledger
+from components.registry import by_hand
+from components.registry import history as story
+from components.registry.aliases import CHAMPION, sync_aliases
+from components.registry.champions import CANDIDATE, PROMOTION, champion
+from components.registry.ports import ModelRegistry
+from components.registry.store import check_kept
+
+
+def list_versions(home: Home) -> list[dict[str, Any]]:
+    """Every registered version of every model: name, version, digest, aliases, gate, auc."""
+    with _opened(home) as (ledger, tracking):
+        return [_line(name, item) for name in _names(ledger) for item in tracking.versions(name)]
+
+
+def show(home: Home, name: str, version: str) -> dict[str, Any]:
+    """One version with its digests, its gate rule by rule, and how it ended; UserError where there is none."""
+    with _opened(home) as (ledger, tracking):
+        item = _version(tracking, name, version)
+        own = [
+            entry.payload
+            for entry in ledger.entries(CANDIDATE)
+            if (entry.payload["name"], entry.payload["version"]) == (name, version)
+        ]
+        gate: list[dict[str, Any]] = next((payload["record"]["gate"] for payload in own if "record" in payload), [])
+        events = [told for told in story.history(name, ledger) if told["version"] == version]
+        digests = {tag.removeprefix("pilotline."): value for tag, value in sorted(item["tags"].items())}
+        return _line(name, item) | {"source": item["source"], "tags": digests, "gate_rules": gate, "events": events}
+
+
+def history(home: Home, name: str, at: str | None = None) -> list[dict[str, Any]]:
+    """The story of a model, or the one version that was champion at a time."""
+    with _ledger(home) as ledger:
+        found = story.history(name, ledger, at)
+        if not found:
+            raise UserError(
+                f"model {name}: nothing is known of it; known models: {', '.join(_names(ledger)) or 'none'}"
+            )
+        return found
+
+
+def promote(home: Home, name: str, version: str, reason: str) -> dict[str, Any]:
+    """A person makes a version champion, without a rollout."""
+    with _opened(home) as (ledger, tracking):
+        return by_hand.promote_by_hand(name, version, ledger, tracking, reason, home.models).to_dict()
+
+
+def rollback(home: Home, name: str, reason: str) -> dict[str, Any]:
+    """Back to the champion before this one."""
+    with _opened(home) as (ledger, tracking):
+        return by_hand.rollback(name, ledger, tracking, reason, home.models).to_dict()
+
+
+def sync(home: Home, name: str) -> dict[str, Any]:
+    """Make the registry's aliases follow the ledger, for example after a kill; does nothing where they do."""
+    with _opened(home) as (ledger, tracking):
+        return {"name": name, "champion": sync_aliases(safe_name(name, "model name"), ledger, tracking)}
+
+
+def verify(home: Home, name: str, version: str) -> dict[str, Any]:
+    """Check a version's bytes, that registry and ledger agree on its digest, the champion alias, and the chain.
+
+    Raises:
+        IntegrityError: names the first thing that does not hold. UserError: there is no such version.
+    """
+    with _opened(home) as (ledger, tracking):
+        entries = ledger.verify()
+        item = _version(tracking, name, version)
+        known = [
+            entry.payload["digest"]
+            for kind in (CANDIDATE, PROMOTION)
+            for entry in ledger.entries(kind)
+            if (entry.payload["name"], entry.payload["version"]) == (name, version)
+        ]
+        if not known or set(known) != {item["digest"]}:
+            raise IntegrityError(f"model {name} version {version}: registry and ledger name different digests")
+        check_kept(Path(item["source"]), item["digest"], f"model {name} version {version}")
+        live, alias = champion(name, ledger), tracking.alias(name, CHAMPION)
+        if alias != (live.version if live else None):
+            raise IntegrityError(
+                f"model {name}: alias champion is {alias}, the ledger says otherwise; sync the aliases"
+            )
+        checks = [
+            "files equal the digest",
+            "registry and ledger agree",
+            "alias follows the ledger",
+            "ledger chain intact",
+        ]
+        return {"name": name, "version": version, "digest": item["digest"], "entries": entries, "checks": checks}
+
+
+def _version(tracking: ModelRegistry, name: str, version: str) -> dict[str, Any]:
+    found = tracking.versions(safe_name(name, "model name"))
+    for item in found:
+        if item["version"] == version:
+            return item
+    known = ", ".join(item["version"] for item in found) or "none"
+    raise UserError(f"model {name}: no version {version!r}; known versions: {known}")
+
+
+def _line(name: str, item: dict[str, Any]) -> dict[str, Any]:
+    tags = item["tags"]
+    return {
+        "name": name,
+        "version": item["version"],
+        "digest": item["digest"],
+        "aliases": item["aliases"],
+        "gate": tags.get("pilotline.gate", ""),
+        "auc": tags.get("pilotline.test_auc", ""),
+        "run_id": tags.get("pilotline.run_id", ""),
+    }
+
+
+def _names(ledger: Ledger) -> list[str]:
+    return sorted({entry.payload["name"] for kind in (CANDIDATE, PROMOTION) for entry in ledger.entries(kind)})
+
+
+@contextmanager
+def _ledger(home: Home) -> Iterator[Ledger]:
+    ledger = Ledger(home.ledger_url)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+@contextmanager
+def _opened(home: Home) -> Iterator[tuple[Ledger, ModelRegistry]]:
+    from components.tracking.mlflow_tracking import Tracking
+
+    with _ledger(home) as ledger:
+        yield ledger, Tracking.at(home)
