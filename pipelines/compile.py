@@ -139,7 +139,9 @@ def _refuse_installs(package: Package, out: Path) -> None:
 def _refuse_misfit(package: Package, profile: str, out: Path) -> None:
     pooled = [label for label, found in package.kubernetes.items() if all(found.get(name) for name in GPU_FIELDS)]
     if profile == "gpu-pool" and not pooled:
-        raise PolicyRefusal(f"{out}: compiled for gpu-pool, but no step names a GPU pool; call apply_profile on the task")
+        raise PolicyRefusal(
+            f"{out}: compiled for gpu-pool, but no step names a GPU pool; call apply_profile on the task"
+        )
     if profile == "laptop" and package.platform:
         raise PolicyRefusal(f"{out}: compiled for laptop, but it carries cluster settings; use --profile gpu-pool")
 

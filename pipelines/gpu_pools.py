@@ -22,6 +22,7 @@ PROFILES = ("laptop", "gpu-pool")
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 HOME_CLAIM = "pilotline-home"
 HOME_MOUNT = "/pilotline"
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point in the pod, no file of ours
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def place_on_pool(task: dsl.PipelineTask, pool: Pool, gpus: int, queue: str) -> 
     kubernetes.add_node_selector(task, pool.product_label, pool.product)
     kubernetes.add_toleration(task, key=pool.taint, operator="Exists", effect="NoSchedule")
     shm_gib = pool.shm_gib_per_gpu * gpus
-    kubernetes.empty_dir_mount(task, "shm", "/dev/shm", medium="Memory", size_limit=f"{shm_gib}Gi")
+    kubernetes.empty_dir_mount(task, "shm", SHARED_MEMORY, medium="Memory", size_limit=f"{shm_gib}Gi")
     kubernetes.add_pod_label(task, QUEUE_LABEL, queue)
     task.set_accelerator_type(pool.resource).set_accelerator_limit(gpus)
     host_gib = pool.host_memory_gib_per_gpu * gpus
