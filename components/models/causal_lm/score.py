@@ -65,7 +65,9 @@ def score_prompts(network: Any, renderer: Renderer, prompts: list[list[int]]) ->
 def _load(model_dir: Path) -> Any:
     import torch
     from transformers import LlamaForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     try:
         network: Any = LlamaForCausalLM.from_pretrained(
             model_dir, dtype=torch.float32, use_safetensors=True, local_files_only=True, trust_remote_code=False

@@ -1,0 +1,1 @@
+"""Training set to verified checkpoints to an exported model."""
