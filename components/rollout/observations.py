@@ -1,0 +1,105 @@
+"""From decisions, as the scoring service answered them, to observations that the tests can count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from components.core.protocols import Decision
+
+
+@dataclass(frozen=True)
+class ArmOutcome:
+    """One arm's side of one request.
+
+    `failed`: the arm that was drawn gave no answer of its own in time, whoever answered in its place. `invalid`: it
+    answered, but not with a probability. `score` is None unless neither holds. `seconds` is infinite where no time is
+    known.
+    """
+
+    failed: bool
+    invalid: bool
+    seconds: float
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One request: the arm drawn ("" where the caller never learnt it), what that arm did, and what the user got.
+
+    `mirrored`: what the canary did with the same request in shadow, None where it was not mirrored.
+    `surprise` names a version other than the one that the answering arm is to serve, as "canary answered as '7'".
+    `user_failed`: the caller got no usable answer. `expected` is the score that evaluation gave to the row, `outcome`
+    the row's known label.
+    """
+
+    drawn_arm: str
+    weight: float
+    own: ArmOutcome
+    mirrored: ArmOutcome | None
+    user_failed: bool
+    surprise: str = ""
+    expected: float | None = None
+    outcome: int | None = None
+
+    @property
+    def canary(self) -> bool:
+        """Whether the request was drawn for the canary."""
+        return self.drawn_arm == "canary"
+
+
+def valid_score(score: float | None) -> bool:
+    """A finite probability; None, NaN, infinity, text and numbers outside [0, 1] are not."""
+    return isinstance(score, (int, float)) and math.isfinite(score) and 0.0 <= score <= 1.0
+
+
+def observe(
+    decision: Decision,
+    versions: Mapping[str, str],
+    labels: Collection[str],
+    expected: float | None = None,
+    outcome: int | None = None,
+) -> Observation:
+    """Read one decision.
+
+    Args:
+        decision: as the caller saw it.
+        versions: arm → version that the arm is to serve.
+        labels: the closed set of labels.
+        expected: score of the row in the evaluation, known before the draw.
+        outcome: the row's label, 0 or 1.
+    """
+    answered = 200 <= decision.http_status < 300 and decision.status != "refused"
+    own = answered and decision.answered_by == decision.drawn
+    invalid = own and not (valid_score(decision.score) and decision.label in labels)
+    expects = versions.get(decision.answered_by)
+    surprise = ""
+    if answered and expects is not None and decision.model_version != expects:
+        surprise = f"{decision.answered_by} answered as {decision.model_version!r}, not {expects!r}"
+    return Observation(
+        drawn_arm=decision.drawn if decision.drawn in ("stable", "canary") else "",
+        weight=decision.weight,
+        own=ArmOutcome(not own, invalid, _seconds(decision.seconds), decision.score if own and not invalid else None),
+        mirrored=_mirrored(decision),
+        user_failed=not answered or decision.label not in labels,
+        surprise=surprise,
+        expected=expected if valid_score(expected) else None,
+        outcome=outcome,
+    )
+
+
+def _mirrored(decision: Decision) -> ArmOutcome | None:
+    if decision.shadow_ok is None:
+        return None
+    valid = decision.shadow_ok and valid_score(decision.shadow_score)
+    return ArmOutcome(
+        failed=not decision.shadow_ok,
+        invalid=decision.shadow_ok and not valid,
+        seconds=_seconds(decision.shadow_seconds),
+        score=decision.shadow_score if valid else None,
+    )
+
+
+def _seconds(seconds: float | None) -> float:
+    return seconds if seconds is not None and math.isfinite(seconds) and seconds >= 0 else math.inf

@@ -1,0 +1,102 @@
+"""Replayed requests, what came of them, and the rollout's timeline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from components.core.protocols import ServingStack
+from components.core.recipe import Recipe
+from components.core.records import RolloutEvent
+from components.rollout.observations import ArmOutcome, Observation, observe
+from components.rollout.replay import Replay
+
+POLL_SECONDS = 0.5  # requests between two looks at the evidence
+
+
+@dataclass
+class Traffic:
+    """Sends replayed rows through the scoring service; `weight` is the canary's share in percent, for the timeline."""
+
+    stack: ServingStack
+    replay: Replay
+    recipe: Recipe
+    versions: Mapping[str, str]
+    now: Callable[[], float]
+    weight: int = 0
+    requests: int = 0
+    failed_requests: int = 0
+    timeline: list[RolloutEvent] = field(default_factory=list)
+    _latencies: dict[str, list[float]] = field(default_factory=lambda: {"stable": [], "canary": []})
+
+    def __post_init__(self) -> None:
+        """The clock starts."""
+        self._began = self.now()
+
+    @property
+    def seconds(self) -> float:
+        """Since the rollout began."""
+        return self.now() - self._began
+
+    @property
+    def batch(self) -> int:
+        """Requests a poll."""
+        return max(1, round(self.recipe.rollout.requests_per_second * POLL_SECONDS))
+
+    def polls(self, requests: float) -> int:
+        """Polls that send at least so many requests."""
+        return max(1, math.ceil(requests / self.batch))
+
+    def poll(self) -> list[Observation]:
+        """Send the next requests, open loop at the recipe's rate; one observation a request, in order.
+
+        A request for which the stack returned nothing counts as failed for its user and tells about neither arm.
+        """
+        rows = self.replay.draw(self.batch)
+        decisions = list(self.stack.decide(rows, self.recipe.rollout.requests_per_second))
+        seen = [
+            observe(decision, self.versions, self.recipe.model.labels, *self._known(row))
+            for row, decision in zip(rows, decisions, strict=False)
+        ]
+        seen += [_LOST] * (len(rows) - len(seen))
+        self.requests += len(rows)
+        self.failed_requests += sum(one.user_failed for one in seen)
+        for one in seen:
+            if one.drawn_arm and math.isfinite(one.own.seconds):
+                self._latencies[one.drawn_arm].append(one.own.seconds * 1000)
+        return seen
+
+    def note(self, stage: str, text: str, verdict: str = "") -> None:
+        """Add to the timeline."""
+        event = RolloutEvent(
+            seconds=round(self.seconds, 3), stage=stage, weight=self.weight, text=text, verdict=verdict
+        )
+        self.timeline.append(event)
+
+    def latency_ms(self) -> dict[str, float]:
+        """p50, p95 and p99 as users waited, over all requests and by the arm drawn; milliseconds."""
+        every = self._latencies["stable"] + self._latencies["canary"]
+        values = {f"p{level}": quantile(every, level) for level in (50, 95, 99)}
+        for arm, ms in self._latencies.items():
+            values |= {f"{arm}_p{level}": quantile(ms, level) for level in (50, 95)}
+        return {name: round(value, 3) for name, value in values.items() if value is not None}
+
+    def _known(self, row: Mapping[str, object]) -> tuple[float | None, int | None]:
+        row_id = str(row["row_id"])
+        return self.replay.evaluated.get(row_id), self.replay.outcomes.get(row_id)
+
+
+def quantile(values: Iterable[float], level: int) -> float | None:
+    """The nearest-rank percentile; None of nothing."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(level / 100 * len(ordered)) - 1)] if ordered else None
+
+
+_LOST = Observation(
+    drawn_arm="",
+    weight=0.0,
+    own=ArmOutcome(failed=True, invalid=False, seconds=math.inf, score=None),
+    mirrored=None,
+    user_failed=True,
+)
