@@ -69,11 +69,7 @@ def pipeline(profile: str = "laptop", resources: Resources | None = None) -> Any
                         rollout(engine=engine, version=version, training_set=rows, evidence=evidence, **common),
                         "Canary on vLLM",
                     )
-                    with dsl.If(rolled.outputs["Output"] == True, name="canary passes"):  # noqa: E712
-                        placed(
-                            promote(version=version, report=rolled.outputs["report"], **common),
-                            "Promote",
-                            cached=False,
-                        )
+                    settled = promote(version=version, report=rolled.outputs["report"], **common)
+                    placed(settled, "Promote, or note why not", cached=False)
 
     return retrain
