@@ -97,8 +97,9 @@ class FeatureProject:
             )
         views = [found for found in objects if isinstance(found, FeatureView)]
         service = _service(services[name], views, [found for found in objects if isinstance(found, Entity)])
-        if len(set(service.features)) != len(service.features):
-            raise UserError(f"{self.path}: feature service {name} has two features of one name; rename one")
+        for features in (service.features, *(view.features for view in service.views)):
+            if len(set(features)) != len(features):
+                raise UserError(f"{self.path}: feature service {name} has two features of one name; rename one")
         return service
 
 

@@ -79,6 +79,15 @@ def check_service(service: Service, entities: Mapping[str, str], model_inputs: S
     Raises:
         UserError: an unknown model input, a join key without a source column, or a name that cannot be used.
     """
+    for name in (*service.features, *service.join_keys):
+        if name in RESERVED or name.startswith("group:"):
+            raise UserError(f"feature service {service.name}: the name {name!r} is reserved; rename it")
+    for feature in service.features:
+        if feature.endswith("_y") or feature in service.join_keys:
+            raise UserError(
+                f"feature service {service.name}: feature {feature!r} ends in _y or is named like an entity, "
+                "which Feast 0.67 drops or mixes up in a join; rename it"
+            )
     for feature in model_inputs:
         if feature not in service.features:
             raise UserError(
@@ -89,15 +98,6 @@ def check_service(service: Service, entities: Mapping[str, str], model_inputs: S
         if key not in entities:
             raise UserError(
                 f'features.entities: feature service {service.name} joins on {key!r}; add {key} = "its source column"'
-            )
-    for name in (*service.features, *service.join_keys):
-        if name in RESERVED or name.startswith("group:"):
-            raise UserError(f"feature service {service.name}: the name {name!r} is reserved; rename it")
-    for feature in service.features:
-        if feature.endswith("_y") or feature in service.join_keys:
-            raise UserError(
-                f"feature service {service.name}: feature {feature!r} ends in _y or is named like an entity, "
-                "which Feast 0.67 drops or mixes up in a join; rename it"
             )
 
 

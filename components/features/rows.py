@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 
 from components.core.errors import UserError
 from components.core.recipe import Recipe
-from components.features.repository import nearest
+from components.features.repository import RESERVED, nearest
+
+YEARS = range(1700, 2200)  # what nanoseconds since 1970 can hold, with room for delays; Feast's engines count in them
 
 
 def read_clean(path: Path) -> pd.DataFrame:
@@ -64,6 +66,9 @@ def check_columns(columns: Sequence[str], recipe: Recipe) -> None:
         asked[f"evaluation.groups {group.name!r}"] = group.column
         if not group.contains and not group.equals:
             raise UserError(f"evaluation.groups {group.name!r}: give `contains` or `equals`, or it holds no row")
+    for key in recipe.features.entities:
+        if key in RESERVED or key.startswith("group:"):
+            raise UserError(f"features.entities: the name {key!r} is reserved; rename the join key")
     for where, column in asked.items():
         if column not in columns:
             raise UserError(f"{where}: the clean rows have no column {column!r}{nearest(column, columns)}")
@@ -99,9 +104,11 @@ def _parse(value: str, formats: Sequence[str]) -> datetime | None:
     for form in formats:
         try:
             time = datetime.strptime(value.strip(), form)
-            return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+            time = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
         except (ValueError, OverflowError):
             continue
+        if time.year in YEARS:
+            return time
     return None
 
 
