@@ -1,0 +1,46 @@
+"""The Kubeflow component of the data contract."""
+
+from kfp import dsl
+
+from components.core.image import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def validate(
+    home: str,
+    run_id: str,
+    recipe: str,
+    code_version: str,
+    snapshot: dsl.Input[dsl.Dataset],
+    clean: dsl.Output[dsl.Dataset],
+    page: dsl.Output[dsl.HTML],
+) -> bool:
+    """Check a snapshot against its data contract; set broken rows aside or refuse the batch.
+
+    Args:
+        home: Folder or volume that holds all state.
+        run_id: Name of the run.
+        recipe: The resolved recipe as JSON; names the contract.
+        code_version: Revision of the code; part of the cache key.
+        snapshot: Folder that ingestion published.
+        clean: Folder with clean.parquet, quarantine.parquet and record.json.
+        page: The verdict for people, rule by rule.
+
+    Returns:
+        Whether the contract holds.
+    """
+    from pathlib import Path
+
+    from components.contract.page import verdict_page
+    from components.contract.validate import validate_snapshot
+    from components.core.paths import find
+    from components.core.publish import write_atomic
+    from components.core.steps import running
+
+    with running("validate", home, run_id, recipe) as step:
+        verdict = validate_snapshot(step.recipe, Path(snapshot.path), Path(clean.path))
+        clean.metadata["digest"] = verdict.record_digest
+        html = verdict_page(verdict, Path(clean.path), find(step.recipe.contract.path, "contract"))
+        write_atomic(Path(page.path), html)
+        step.keep(verdict)
+    return verdict.passed
