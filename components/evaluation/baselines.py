@@ -63,7 +63,8 @@ class Inputs:
         self._frames = (train, test)
         self._normalise = normalise
         self._made: dict[str, tuple[csr_matrix, csr_matrix] | None] = {}
-        self.raw = tuple(frame[list(features)].to_numpy(np.float64) for frame in self._frames)
+        known = [name for name in features if train[name].notna().any()]  # else there is nothing to learn from
+        self.raw = tuple(frame[known].to_numpy(np.float64) for frame in self._frames)
         self.test_rows = len(test)
 
     def features(self) -> tuple[csr_matrix, csr_matrix] | None:
@@ -99,7 +100,7 @@ class Inputs:
         if not train.shape[1]:
             return None
         quantiles = QuantileTransformer(n_quantiles=min(200, len(train)), output_distribution="normal", random_state=0)
-        ranks = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), quantiles).fit(train)
+        ranks = make_pipeline(SimpleImputer(strategy="median"), quantiles).fit(train)
         return csr_matrix(_with_gaps(ranks, train)), csr_matrix(_with_gaps(ranks, test))
 
     def _weigh_words(self) -> tuple[csr_matrix, csr_matrix] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from components.core.errors import PolicyRefusal, UserError
 from components.core.home import safe_name
 from components.core.ledger import Entry, Ledger
+from components.core.records import PromotionRef
 from components.registry.aliases import CHAMPION, sync_aliases
 from components.registry.champions import (
     CANDIDATE,
@@ -21,7 +22,6 @@ from components.registry.champions import (
     top,
 )
 from components.registry.ports import ModelRegistry
-from components.registry.promote import Promotion
 from components.registry.store import check_kept
 
 BY_HAND = "by hand"
@@ -29,7 +29,7 @@ BY_HAND = "by hand"
 
 def rollback(
     name: str, ledger: Ledger, tracking: ModelRegistry, reason: str, models_root: Path | None = None
-) -> Promotion:
+) -> PromotionRef:
     """Take the champion back: the version that was champion before it is champion again.
 
     A roll-back that was killed before the alias followed is finished, not repeated.
@@ -65,7 +65,7 @@ def rollback(
 
 def promote_by_hand(
     name: str, version: str, ledger: Ledger, tracking: ModelRegistry, reason: str, models_root: Path | None = None
-) -> Promotion:
+) -> PromotionRef:
     """Make a registered version champion without a rollout, or an earlier champion again.
 
     Raises:
@@ -139,14 +139,13 @@ def _payload(name: str, event: str, version: str, digest: str, previous: Live | 
     }
 
 
-def _outcome(name: str, live: Live, entry: Entry) -> Promotion:
-    return Promotion(
+def _outcome(name: str, live: Live, entry: Entry) -> PromotionRef:
+    return PromotionRef(
         outcome=str(entry.payload["event"]),
         reason=str(entry.payload["reason"]),
         name=name,
         version=live.version,
         digest=live.digest,
         previous_version=str(entry.payload["previous_version"]),
-        previous_digest=str(entry.payload["previous_digest"]),
-        time=entry.time,
+        ledger_seq=entry.seq,
     )

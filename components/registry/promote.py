@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from components.core.errors import IntegrityError, PolicyRefusal
 from components.core.home import safe_name
 from components.core.ledger import Entry, Ledger
 from components.core.publish import verify
-from components.core.records import ModelVersionRef, Record, RolloutReport
+from components.core.records import ModelVersionRef, PromotionRef, RolloutReport
 from components.registry.aliases import drop_challenger, sync_aliases
 from components.registry.champions import CANDIDATE, INCONCLUSIVE, PROMOTED, PROMOTION, REFUSED, ROLLED_BACK, top
 from components.registry.gate import INFO, PASS
 from components.registry.ports import ModelRegistry
-
-
-@dataclass(frozen=True, kw_only=True)
-class Promotion(Record):
-    """How a candidate ended: promoted, refused, rolled_back or inconclusive, and the champion it met."""
-
-    outcome: str
-    reason: str
-    name: str
-    version: str
-    digest: str
-    previous_version: str = ""
-    previous_digest: str = ""
-    time: str = ""
 
 
 class AlreadyChampionError(Exception):
@@ -42,7 +27,7 @@ def promote(
     tracking: ModelRegistry,
     run_id: str,
     reason: str = "",
-) -> Promotion:
+) -> PromotionRef:
     """Make the candidate champion where gate and rollout passed and the champion is the one it was judged against.
 
     A candidate that the rollout stopped is noted in the ledger with its reason and loses alias `challenger`.
@@ -74,13 +59,13 @@ def promote(
         entry = ledger.append(PROMOTION, key, payload, guard=_unchanged(version))
     except AlreadyChampionError:
         sync_aliases(version.name, ledger, tracking)
-        return _promotion(version, PROMOTED, "it is champion already", "")
+        return _promotion(version, PROMOTED, "it is champion already")
     except PolicyRefusal as refused:
         _note(version, REFUSED, str(refused), ledger, run_id)
         drop_challenger(version.name, version.version, tracking)
         raise
     sync_aliases(version.name, ledger, tracking)
-    return _promotion(version, PROMOTED, str(entry.payload["reason"]), entry.time)
+    return _promotion(version, PROMOTED, str(entry.payload["reason"]), entry.seq)
 
 
 def read_inputs(version: Path, report: Path) -> tuple[ModelVersionRef, RolloutReport]:
@@ -135,16 +120,16 @@ def _unchanged(version: ModelVersionRef) -> Callable[[list[Entry]], None]:
 
 def _stopped(
     version: ModelVersionRef, report: RolloutReport, ledger: Ledger, tracking: ModelRegistry, run_id: str
-) -> Promotion:
+) -> PromotionRef:
     outcome = report.outcome if report.outcome in (ROLLED_BACK, INCONCLUSIVE) else INCONCLUSIVE
-    _note(version, outcome, report.reason, ledger, run_id)
+    entry = _note(version, outcome, report.reason, ledger, run_id)
     drop_challenger(version.name, version.version, tracking)
-    return _promotion(version, outcome, report.reason, "")
+    return _promotion(version, outcome, report.reason, entry.seq)
 
 
-def _note(version: ModelVersionRef, event: str, reason: str, ledger: Ledger, run_id: str) -> None:
+def _note(version: ModelVersionRef, event: str, reason: str, ledger: Ledger, run_id: str) -> Entry:
     key = f"stopped:{run_id}:{version.name}:{version.version}:{version.digest}"
-    ledger.append(CANDIDATE, key, _payload(version, reason, run_id) | {"event": event})
+    return ledger.append(CANDIDATE, key, _payload(version, reason, run_id) | {"event": event})
 
 
 def _payload(version: ModelVersionRef, reason: str, run_id: str) -> dict[str, str]:
@@ -161,16 +146,15 @@ def _payload(version: ModelVersionRef, reason: str, run_id: str) -> dict[str, st
     }
 
 
-def _promotion(version: ModelVersionRef, outcome: str, reason: str, time: str) -> Promotion:
-    return Promotion(
+def _promotion(version: ModelVersionRef, outcome: str, reason: str, ledger_seq: int = 0) -> PromotionRef:
+    return PromotionRef(
         outcome=outcome,
         reason=reason,
         name=version.name,
         version=version.version,
         digest=version.digest,
         previous_version=version.champion_version,
-        previous_digest=version.champion_digest,
-        time=time,
+        ledger_seq=ledger_seq,
     )
 
 

@@ -1,0 +1,218 @@
+"""Evaluation of small models on small training sets."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from components.core.errors import IntegrityError, PolicyRefusal, TransientError, UserError
+from components.core.publish import verify
+from components.core.records import Evidence, TrainingSetRef
+from components.evaluation import evaluate as module
+from components.evaluation.baselines import score_baselines
+from components.evaluation.evaluate import evaluate, read_predictions
+from components.evaluation.opponent import find_champion
+from components.evaluation.page import notes, page
+from tests.fakes.fake_tracking import FakeTracking
+from tests.fakes.judged import (
+    FEATURES,
+    GROUP,
+    LinearSpec,
+    publish_model,
+    publish_training_set,
+    small_recipe,
+    training_rows,
+)
+
+ALL = ("prior", "logistic_regression", "feature_logistic_regression", "text_logistic_regression", "gradient_boosting")
+
+
+@pytest.fixture(autouse=True)
+def _linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "spec_for", lambda family: LinearSpec())
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> tuple[Path, Path, TrainingSetRef]:
+    """A training set and a model of it."""
+    rows = publish_training_set(tmp_path / "rows")
+    publish_model(tmp_path / "model", rows)
+    return tmp_path / "rows", tmp_path / "model", rows
+
+
+def test_evidence_says_what_scikit_learn_says_of_the_same_scores(made: tuple[Path, Path, TrainingSetRef]) -> None:
+    """Metrics, slices, counts and predictions agree with each other and with an independent computation."""
+    rows, model, ref = made
+    found = evaluate(small_recipe(evaluation={"baselines": list(ALL)}), rows, model, rows.parent / "out")
+    verify(rows.parent / "out")
+    assert Evidence.read(rows.parent / "out") == found
+    test, said = pd.read_parquet(rows / "test.parquet"), read_predictions(rows.parent / "out")
+    assert said["row_id"].tolist() == test["row_id"].tolist()
+    assert said["champion_score"].isna().all()
+    assert (found.rows, found.positives) == (len(test), int(test["label"].sum()))
+    assert found.test_digest == ref.split("test").digest
+    assert found.metrics["auc"].value == pytest.approx(roc_auc_score(test["label"], said["score"]))
+    inside = test[f"group:{GROUP}"].to_numpy()
+    expected = roc_auc_score(test["label"][inside], said["score"][inside])
+    assert found.slices[GROUP]["auc"].value == pytest.approx(expected)
+    assert found.slices[GROUP]["auc"].n + found.slices[f"{GROUP}:others"]["auc"].n == found.rows
+    assert set(found.baselines) == set(ALL)
+    assert found.baselines["prior"]["auc"].value == pytest.approx(0.5)
+    assert found.champion_version == ""
+    assert found.champion == {}
+    assert len(found.curves["calibration"]) == 10
+
+
+def test_the_same_inputs_give_the_same_evidence(made: tuple[Path, Path, TrainingSetRef]) -> None:
+    """Nothing random is left: a resumed run hands over the same digest."""
+    rows, model, _ = made
+    first, second = (evaluate(small_recipe(), rows, model, rows.parent / name) for name in ("one", "two"))
+    assert first.record_digest == second.record_digest
+
+
+def test_baselines_learn_what_there_is_to_learn() -> None:
+    """Text and features together beat either alone, and all beat the prior."""
+    train, test = training_rows(3000, 1), training_rows(2000, 2)
+    scores = score_baselines(ALL, train, test, FEATURES, str.lower)
+    auc = {name: roc_auc_score(test["label"], score) for name, score in scores.items()}
+    assert auc["logistic_regression"] > max(auc["feature_logistic_regression"], auc["text_logistic_regression"]) + 0.01
+    assert min(auc["feature_logistic_regression"], auc["gradient_boosting"]) > 0.75
+    assert auc["text_logistic_regression"] > 0.6
+    assert scores["prior"][0] == pytest.approx(train["label"].mean())
+
+
+def test_a_baseline_without_inputs_is_left_out() -> None:
+    """No text or no features: what cannot be trained is not there, and the rest runs on what there is."""
+    train, test = training_rows(200, 1).assign(text=""), training_rows(50, 2).assign(text=None)
+    assert set(score_baselines(ALL, train, test, FEATURES, str.lower)) == set(ALL) - {"text_logistic_regression"}
+    train, test = training_rows(200, 1), training_rows(50, 2)
+    bare = score_baselines(ALL, train, test, (), str.lower)
+    assert set(bare) == {"prior", "logistic_regression", "text_logistic_regression"}
+    empty = train.assign(rate=np.nan)
+    assert "logistic_regression" in score_baselines(ALL, empty, test, FEATURES, str.lower)
+
+
+def test_unknown_baselines_and_one_label_are_refused() -> None:
+    """The name and what there is to choose from; a training split of one label cannot be learnt from."""
+    train, test = training_rows(100, 1), training_rows(50, 2)
+    with pytest.raises(UserError, match="'forest' is not known; choose from"):
+        score_baselines(("forest",), train, test, FEATURES, str.lower)
+    with pytest.raises(PolicyRefusal, match="one label"):
+        score_baselines(("prior",), train.assign(label=0), test, FEATURES, str.lower)
+
+
+def test_the_champion_is_scored_on_the_same_rows(made: tuple[Path, Path, TrainingSetRef]) -> None:
+    """A champion that ranks the other way round loses, and the paired difference says by how much."""
+    rows, model, ref = made
+    publish_model(rows.parent / "champion", ref, weight=-5.0)
+    champion = ("3", rows.parent / "champion" / "model")
+    found = evaluate(small_recipe(), rows, model, rows.parent / "out", champion)
+    said = read_predictions(rows.parent / "out")
+    assert found.champion_version == "3"
+    theirs = roc_auc_score(said["label"], said["champion_score"])
+    assert found.champion["auc"].value == pytest.approx(theirs)
+    difference = found.champion["auc_difference"]
+    assert difference.value == pytest.approx((found.metrics["auc"].value or 0) - theirs)
+    assert difference.low is not None
+    assert difference.low > 0
+
+
+def test_a_champion_that_cannot_score_these_rows_leaves_no_comparison(
+    made: tuple[Path, Path, TrainingSetRef],
+) -> None:
+    """The version is named and the comparison is empty, which the gate refuses."""
+    rows, model, ref = made
+    publish_model(rows.parent / "champion", ref, weight=float("nan"))
+    found = evaluate(small_recipe(), rows, model, rows.parent / "out", ("3", rows.parent / "champion" / "model"))
+    assert (found.champion_version, found.champion) == ("3", {})
+    assert read_predictions(rows.parent / "out")["champion_score"].isna().all()
+
+
+def test_scores_that_are_no_probabilities_refuse_and_leave_nothing(made: tuple[Path, Path, TrainingSetRef]) -> None:
+    """A model that says NaN has no evidence."""
+    rows, _, ref = made
+    publish_model(rows.parent / "broken", ref, weight=float("nan"))
+    with pytest.raises(PolicyRefusal, match="test scores are no probabilities"):
+        evaluate(small_recipe(), rows, rows.parent / "broken", rows.parent / "out")
+    assert not (rows.parent / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["rows/test.parquet", "model/model/model.safetensors", "model/model/pilotline.json"])
+def test_a_swapped_byte_is_refused(made: tuple[Path, Path, TrainingSetRef], name: str) -> None:
+    """Training set and model are checked before they are used."""
+    rows, model, _ = made
+    path = rows.parent / name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(IntegrityError):
+        evaluate(small_recipe(), rows, model, rows.parent / "out")
+
+
+def test_a_model_of_other_rows_is_refused(made: tuple[Path, Path, TrainingSetRef]) -> None:
+    """Evidence is about a model and the rows that it was held out from."""
+    rows, model, _ = made
+    publish_training_set(rows.parent / "other", seed=9)
+    with pytest.raises(IntegrityError, match="was trained on training set"):
+        evaluate(small_recipe(), rows.parent / "other", model, rows.parent / "out")
+
+
+def test_a_test_row_that_was_learnt_from_is_refused(tmp_path: Path) -> None:
+    """Untouched means untouched: a row id in two splits stops the evaluation."""
+    train = training_rows(100, 0)
+    test = pd.concat([training_rows(50, 1, start=500), train.tail(1)])
+    rows = publish_training_set(tmp_path / "rows", train=train, test=test)
+    publish_model(tmp_path / "model", rows)
+    with pytest.raises(IntegrityError, match="also a training row"):
+        evaluate(small_recipe(), tmp_path / "rows", tmp_path / "model", tmp_path / "out")
+
+
+def test_no_test_rows_are_no_evidence(tmp_path: Path) -> None:
+    """An empty split refuses instead of giving empty metrics."""
+    rows = publish_training_set(tmp_path / "rows", test=training_rows(0, 1))
+    publish_model(tmp_path / "model", rows)
+    with pytest.raises(PolicyRefusal, match="no rows"):
+        evaluate(small_recipe(), tmp_path / "rows", tmp_path / "model", tmp_path / "out")
+
+
+def test_the_page_is_self_contained_and_escaped(made: tuple[Path, Path, TrainingSetRef]) -> None:
+    """No outside reference, no markup from data; notes hold the same numbers."""
+    rows, model, _ = made
+    test = training_rows(150, 2, start=600).rename(columns={f"group:{GROUP}": "group:<b>x</b>"})
+    shutil.rmtree(rows)
+    ref = publish_training_set(rows, test=test)
+    publish_model(model, ref)
+    found = evaluate(small_recipe(), rows, model, rows.parent / "out")
+    shown = page(found, small_recipe())
+    assert "http" not in shown
+    assert "<script" not in shown
+    assert "<b>x</b>" not in shown
+    assert "&lt;b&gt;x&lt;/b&gt;" in shown
+    assert shown.count("<svg") == 2
+    auc = f"{found.metrics['auc'].value:.3f}"
+    assert auc in shown
+    assert auc in notes(found, small_recipe())
+
+
+def test_the_champion_is_found_by_its_alias_and_checked(tmp_path: Path) -> None:
+    """Alias to source directory, by digest; a damaged or unlisted champion is no comparator."""
+    rows = publish_training_set(tmp_path / "rows", rows=30)
+    model = publish_model(tmp_path / "models" / "kept", rows)
+    tracking = FakeTracking(tmp_path / "models")
+    assert find_champion("triage", tracking) is None
+    folder = tmp_path / "models" / "kept" / "model"
+    version = tracking.ensure_version("triage", model.digest, folder, "", {})
+    assert find_champion("triage", tracking) is None
+    tracking.set_alias("triage", "champion", version)
+    assert find_champion("triage", tracking) == (version, folder.resolve())
+    (folder / "model.safetensors").write_bytes(b"other")
+    with pytest.raises(IntegrityError, match="champion triage version 1"):
+        find_champion("triage", tracking)
+    tracking._versions["triage"].clear()
+    with pytest.raises(TransientError, match="not listed"):
+        find_champion("triage", tracking)
