@@ -25,7 +25,7 @@ from deploy.setup import machine, stamp
 from deploy.setup.locks import LockError, digest, read_pins
 from deploy.setup.pip_runs import PipError, python_of, run_pip
 from deploy.setup.torch_build import install_torch
-from deploy.setup.vllm_build import SHADOW_VERSION, install_vllm
+from deploy.setup.vllm_build import RECIPE, install_vllm
 
 PARTS = ("requirements", "project", "serving")
 MAIN_LOCK = "requirements.lock"
@@ -93,7 +93,7 @@ def requirements(place: Place) -> None:
             place.main, ["install", "--no-deps", "--no-build-isolation", "-r", str(lock)], len(pins), extra_env=quiet
         )
 
-    _bring_up_to_date(
+    bring_up_to_date(
         place.main,
         _base(place.main, place.choice.torch),
         "requirements",
@@ -122,7 +122,7 @@ def project(place: Place) -> None:
         )
         run_pip(place.main, ["check"])
 
-    _bring_up_to_date(place.main, _base(place.main, place.choice.torch), "project", made_from, install, 0)
+    bring_up_to_date(place.main, _base(place.main, place.choice.torch), "project", made_from, install, 0)
 
 
 def serving(place: Place) -> None:
@@ -132,7 +132,7 @@ def serving(place: Place) -> None:
         return _reference(place, place.choice.reason)
     lock = place.root / VLLM_LOCKS[engine]
     pins = read_pins(lock)
-    made_from = digest(engine, SHADOW_VERSION, lock)
+    made_from = digest(engine, RECIPE, lock)
 
     def install() -> None:
         _say(f"installing {len(pins)} locked packages into .venv-vllm ({engine}: {place.choice.reason})")
@@ -144,20 +144,21 @@ def serving(place: Place) -> None:
     if len(known) == 2 and known[0] == made_from:
         return _reference(place, known[1])
     try:
-        _bring_up_to_date(place.vllm, _base(place.vllm, engine), "serving", made_from, install, ROOM_GIB[engine])
+        bring_up_to_date(place.vllm, _base(place.vllm, engine), "serving", made_from, install, ROOM_GIB[engine])
     except PipError as error:
         if error.missing is None or place.require_vllm:
             raise
         shutil.rmtree(place.vllm)
         place.vllm.mkdir()
         reason = f"no index offers {error.missing} for this platform"
-        # Remembered, so that the next call does not try it all again; `make clean` or a new lock forgets it.
-        refused.write_text(f"{made_from}\n{reason}\n")
+        if error.lasting:
+            # Remembered, so that the next call does not try it all again; `make clean` or a new lock forgets it.
+            refused.write_text(f"{made_from}\n{reason}\n")
         _reference(place, reason)
     return None
 
 
-def _bring_up_to_date(
+def bring_up_to_date(
     env: Path, base: str, part: str, made_from: str, install: Callable[[], None], room_gib: int
 ) -> None:
     """Run `install` unless the environment's stamp says that it was done from the same inputs."""

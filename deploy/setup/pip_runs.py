@@ -24,11 +24,16 @@ NO_WHEEL = r"No matching distribution found for ([^\s;]+)"
 
 
 class PipError(Exception):
-    """pip failed. `missing` is the requirement that no index offers for this platform, if that was the cause."""
+    """pip failed.
 
-    def __init__(self, message: str, missing: str | None = None) -> None:
+    `missing` is the requirement that cannot be had, if that was the cause; `lasting` is False where an index was out
+    of reach, so that trying again later can help.
+    """
+
+    def __init__(self, message: str, missing: str | None = None, lasting: bool = True) -> None:
         super().__init__(message)
         self.missing = missing
+        self.lasting = lasting
 
 
 def run_pip(env: Path, arguments: Sequence[str], expected: int = 0, extra_env: dict[str, str] | None = None) -> None:

