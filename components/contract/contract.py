@@ -9,24 +9,24 @@ from pathlib import Path
 from components.contract.logical_types import type_rules
 from components.contract.quality import SEVERITIES, missing_texts, quality_rules
 from components.contract.rules import Column, DataContract, Rule
-from components.contract.yaml_file import Node, read_yaml
+from components.contract.yaml_file import Node, read_yaml, words
 from components.core.digest import file_digest
 
-TOP_KEYS = frozenset(
-    "apiVersion kind id name version status tenant domain dataProduct description tags team roles support price servers "
-    "schema slaProperties slaDefaultElement authoritativeDefinitions customProperties contractCreatedTs context".split()
+TOP_KEYS = words(
+    "apiVersion kind id name version status tenant domain dataProduct description tags team roles support price "
+    "servers schema slaProperties slaDefaultElement authoritativeDefinitions customProperties contractCreatedTs context"
 )
-OBJECT_KEYS = frozenset(
-    "id name physicalName physicalType logicalType description businessName deprecated synonyms tags quality properties "
-    "customProperties authoritativeDefinitions dataGranularityDescription context".split()
+OBJECT_KEYS = words(
+    "id name physicalName physicalType logicalType description businessName deprecated synonyms tags quality "
+    "properties customProperties authoritativeDefinitions dataGranularityDescription context"
 )
-PROPERTY_KEYS = frozenset(
-    "id name physicalName physicalType logicalType logicalTypeOptions description businessName deprecated synonyms tags "
-    "required unique primaryKey primaryKeyPosition enum quality classification criticalDataElement examples "
+PROPERTY_KEYS = words(
+    "id name physicalName physicalType logicalType logicalTypeOptions description businessName deprecated synonyms "
+    "tags required unique primaryKey primaryKeyPosition enum quality classification criticalDataElement examples "
     "customProperties authoritativeDefinitions semanticType partitioned partitionKeyPosition encryptedName "
-    "transformSourceObjects transformLogic transformDescription".split()
+    "transformSourceObjects transformLogic transformDescription"
 )
-ENUM_KEYS = frozenset("id value label description tags customProperties authoritativeDefinitions".split())
+ENUM_KEYS = words("id value label description tags customProperties authoritativeDefinitions")
 MAX_QUARANTINE_PERCENT = 10.0
 
 

@@ -22,7 +22,10 @@ import pyarrow as pa
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.execution_engine import PandasExecutionEngine
 from great_expectations.expectations.expectation import ColumnMapExpectation
-from great_expectations.expectations.metrics.map_metric_provider import ColumnMapMetricProvider, column_condition_partial
+from great_expectations.expectations.metrics.map_metric_provider import (
+    ColumnMapMetricProvider,
+    column_condition_partial,
+)
 
 from components.contract.reading import reads
 from components.contract.rules import Observation, Reading, Rule
@@ -48,8 +51,10 @@ def measure(rules: Sequence[Rule], table: pa.Table) -> dict[int, Observation]:
     for result in results:
         number = (result.expectation_config.meta or {}).get("rule")
         if isinstance(number, int) and 0 <= number < len(rules):
-            again = number in found
-            found[number] = Observation(error="two results") if again else _observe(rules[number], result, table.num_rows)
+            once = number not in found
+            found[number] = (
+                _observe(rules[number], result, table.num_rows) if once else Observation(error="two results")
+            )
     return found
 
 
@@ -75,9 +80,7 @@ def _expectation(rule: Rule, names: Mapping[tuple[str, tuple[str, ...]], str], n
         return gxe.ExpectColumnToExist(column=rule.columns[0], **about)
     columns = [names[name, rule.missing] for name in rule.columns]
     if rule.kind == "unique" and len(columns) > 1:
-        return gxe.ExpectCompoundColumnsToBeUnique(
-            column_list=columns, ignore_row_if="all_values_are_missing", **about
-        )
+        return gxe.ExpectCompoundColumnsToBeUnique(column_list=columns, ignore_row_if="all_values_are_missing", **about)
     about["column"] = columns[0]
     if rule.kind == "present":
         return gxe.ExpectColumnValuesToNotBeNull(**about)
@@ -123,7 +126,7 @@ def _observe(rule: Rule, result: Any, rows: int) -> Observation:
     found = result.result
     if rule.kind == "rows":
         count = found.get("observed_value")
-        return Observation(value=float(count), looked_at=rows) if count == rows else Observation(error=f"counts {count} rows")
+        return Observation(float(rows), looked_at=rows) if count == rows else Observation(error=f"counts {count} rows")
     bad = tuple(sorted(int(position) for position in found.get("unexpected_index_list") or ()))
     looked_at = found.get("element_count", -1) - (found.get("missing_count") or 0)
     whole = found.get("element_count") == rows and found.get("unexpected_count") == len(bad) == len(set(bad))
@@ -140,8 +143,8 @@ def _exception(info: Any) -> str:
     raised = [entry for entry in entries if not isinstance(entry, Mapping) or entry.get("raised_exception", True)]
     if not raised:
         return ""
-    first = raised[0]
-    return str(first.get("exception_message") if isinstance(first, Mapping) else first) or "an exception without a message"
+    first = raised[0].get("exception_message") if isinstance(raised[0], Mapping) else raised[0]
+    return str(first) or "an exception without a message"
 
 
 class ColumnValuesRead(ColumnMapMetricProvider):

@@ -7,11 +7,11 @@ from typing import Any
 
 from components.contract.logical_types import checked_pattern
 from components.contract.rules import OPERATORS, Limit, Rule
-from components.contract.yaml_file import Node
+from components.contract.yaml_file import Node, words
 
-KEYS = frozenset(
-    "id name description type metric rule arguments severity unit dimension method schedule scheduler businessImpact tags "
-    "customProperties authoritativeDefinitions query engine implementation".split()
+KEYS = words(
+    "id name description type metric rule arguments severity unit dimension method schedule scheduler businessImpact "
+    "tags customProperties authoritativeDefinitions query engine implementation"
 ) | frozenset(OPERATORS)
 ARGUMENTS = {
     "rowCount": (),
@@ -43,7 +43,7 @@ def missing_texts(parent: Node) -> tuple[str, ...]:
     found = [""]
     for node in parent.items("quality"):
         if isinstance(node.value, dict) and node.value.get("metric") == "missingValues":
-            found += _texts(Node(node.value.get("arguments") or {}, node.file, f"{node.path}.arguments"), "missingValues")
+            found += _texts(_arguments(node), "missingValues")
     return tuple(dict.fromkeys(found))
 
 
@@ -63,13 +63,13 @@ def _rule(node: Node, column: str, columns: tuple[str, ...], missing: tuple[str,
         text = node.get("description", str, "")
         return Rule(label or "note", "note", about, node.path, severity="info", description=text)
     if kind != "library" or node.value.get("rule") is not None:
-        node.fail(f"type {kind!r} is not checked here; write it as a library metric ({', '.join(ARGUMENTS)}) or as text")
+        node.fail(f"type {kind!r} is not checked here; write a library metric ({', '.join(ARGUMENTS)}) or text")
     metric = node.get("metric", str, "")
     if metric not in ARGUMENTS:
         node.at("metric").fail(f"{metric!r} is unknown; known: {', '.join(ARGUMENTS)}")
     if (metric == "rowCount" and column) or (metric in ("nullValues", "missingValues", "invalidValues") and not column):
-        node.at("metric").fail(f"{metric} does not belong {'to a property' if column else 'to the schema object'}; move it")
-    arguments = Node(node.value.get("arguments") or {}, node.file, f"{node.path}.arguments").keys(ARGUMENTS[metric])
+        node.at("metric").fail(f"{metric} does not belong to a {'property' if column else 'schema object'}; move it")
+    arguments = _arguments(node).keys(ARGUMENTS[metric])
     severity, limit = severity_of(node), _limit(node, metric)
     if severity == "warning" and (metric == "rowCount" or limit != Limit()):
         node.at("severity").fail("a warning sets single rows aside: it needs a metric of rows and mustBe: 0")
@@ -82,6 +82,10 @@ def _rule(node: Node, column: str, columns: tuple[str, ...], missing: tuple[str,
         description=node.get("description", str, ""),
         **{"columns": about, **details},
     )
+
+
+def _arguments(node: Node) -> Node:
+    return Node(node.value.get("arguments") or {}, node.file, f"{node.path}.arguments")
 
 
 def _details(
@@ -126,8 +130,10 @@ def _limit(node: Node, metric: str) -> Limit:
     if len(numbers) != (2 if operator.endswith("Between") else 1) or not all(map(_is_number, numbers)):
         node.at(operator).fail(f"is {value!r}; write {'two numbers' if operator.endswith('Between') else 'a number'}")
     unit = node.get("unit", str, "rows")
-    if unit not in ("rows", "percent") or (unit == "percent" and metric in ("rowCount", "duplicateValues")):
-        node.at("unit").fail(f"{unit!r} does not go with {metric}; write rows{'' if metric == 'rowCount' else ' or percent'}")
+    if unit not in ("rows", "percent"):
+        node.at("unit").fail(f"{unit!r} is unknown; write rows or percent")
+    if unit == "percent" and metric in ("rowCount", "duplicateValues"):
+        node.at("unit").fail(f"{unit!r} does not go with {metric}; write rows")
     return Limit(operator, float(numbers[0]), float(numbers[-1]), unit)
 
 

@@ -68,7 +68,7 @@ def reads(text: str, reading: Reading) -> bool:
     low, high = bounds(reading)
     if low is not None and (value <= low if reading.open_low else value < low):  # type: ignore[operator]
         return False
-    return high is None or (value < high if reading.open_high else value <= high)  # type: ignore[operator, no-any-return]
+    return high is None or (value < high if reading.open_high else value <= high)  # type: ignore[operator]
 
 
 @lru_cache(maxsize=256)

@@ -20,7 +20,7 @@ OPERATORS = (
 
 @dataclass(frozen=True)
 class Limit:
-    """What an observed number must be. `unit` is rows or percent (of all rows); `high` is used by the between operators."""
+    """What an observed number must be; `unit` is rows or percent (of all rows), `high` the upper end of a between."""
 
     operator: str = "mustBe"
     value: float = 0.0
@@ -72,7 +72,7 @@ class Reading:
 class Rule:
     """One declared rule.
 
-    kind: column (it exists), rows (row count), note (for people), or one of ROW_KINDS, which count the rows that break them:
+    kind: column (it exists), rows (row count), note (for people), or one of ROW_KINDS, which count broken rows:
         present (a value that is not missing), values (one of `values`), pattern (search, ECMAScript style), length
         (code points), reading, unique (all rows that share a key break it). Missing values break `present` only.
     missing: texts that count as missing beside null.

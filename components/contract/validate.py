@@ -81,7 +81,9 @@ def _judge(contract: DataContract, table: pa.Table, engine: Engine | None) -> tu
     measured = engine(asked, table) if asked and table.num_rows else {}
     seen = {id(rule): measured[number] for number, rule in enumerate(asked) if number in measured}
     observations = [seen.get(id(rule)) for rule in contract.rules]
-    examples = [_examples(contract, rule, found, table) for rule, found in zip(contract.rules, observations, strict=True)]
+    examples = [
+        _examples(contract, rule, found, table) for rule, found in zip(contract.rules, observations, strict=True)
+    ]
     return judge(contract, table.column_names, table.num_rows, observations, examples), name
 
 

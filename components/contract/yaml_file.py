@@ -57,10 +57,17 @@ class Node:
     def custom(self) -> dict[str, Any]:
         """customProperties as a dictionary."""
         entries = self.items("customProperties")
-        return {str(entry.value.get("property")): entry.value.get("value") for entry in entries if entry.keys(CUSTOM_KEYS)}
+        return {
+            str(entry.value.get("property")): entry.value.get("value") for entry in entries if entry.keys(CUSTOM_KEYS)
+        }
 
 
-CUSTOM_KEYS = frozenset({"id", "property", "value", "description", "vendor"})
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+CUSTOM_KEYS = words("id property value description vendor")
 
 
 def read_yaml(path: Path) -> Node:
@@ -86,7 +93,7 @@ class _UniqueKeys(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable) and key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
             seen.add(key)

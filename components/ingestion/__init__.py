@@ -1,1 +1,1 @@
-"""Source to immutable snapshot: reads a file, folder, glob, query or generator, and names what it read by its content."""
+"""Source to immutable snapshot: reads files, a query or a generator, and names what it read by its content."""

@@ -29,9 +29,7 @@ def ingest(
     from components.ingestion.ingest import ingest as read_source
 
     with running("ingest", home, run_id, recipe) as step:
-        ref = read_source(
-            step.recipe, Path(snapshot.path), wired("GENERATORS"), expected_digest, step.home.snapshots
-        )
+        ref = read_source(step.recipe, Path(snapshot.path), wired("GENERATORS"), expected_digest, step.home.snapshots)
         snapshot.metadata["digest"] = ref.digest
         snapshot.metadata["rows"] = ref.rows
         step.keep(ref)

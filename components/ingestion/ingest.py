@@ -34,9 +34,9 @@ def ingest(
 ) -> SnapshotRef:
     """Publish the source's rows of [since, until) as a snapshot folder: data.parquet and record.json.
 
-    Every column is text as read; null only where the source has JSON null, Parquet null or SQL NULL. Rows are in the
-    order of time, then key, then the other columns, and the digest is the sha256 of data.parquet, so the same rows give the same
-    digest in whatever order, and from however many files, they come.
+    Every column is text as read; null only where the source has JSON null, Parquet null or SQL NULL. Rows are in
+    the order of time, then key, then the other columns, and the digest is the sha256 of data.parquet, so the same
+    rows give the same digest in whatever order, and from however many files, they come.
 
     Args:
         recipe: its `source` section is used. `${NAME}` in the URI is replaced from the environment (credentials).

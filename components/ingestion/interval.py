@@ -62,17 +62,17 @@ def _times(table: pa.Table, source: Source, shown: str) -> np.ndarray:
     if name not in table.column_names:
         near = difflib.get_close_matches(name, table.column_names, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise UserError(
-            f"{shown}: no time column {name!r}{hint} (columns: {', '.join(table.column_names[:20])}); set source.time_column"
-        )
+        columns = ", ".join(table.column_names[:20])
+        raise UserError(f"{shown}: no time column {name!r}{hint} (columns: {columns}); set source.time_column")
     encoded = table.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.unify_dictionaries().combine_chunks()
-    distinct = [_parse(text, source.time_formats) for text in encoded.dictionary.to_pylist()]
+    texts = encoded.dictionary.to_pylist()
+    distinct = [_parse(text, source.time_formats) for text in texts]
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     bad = np.array([time is None for time in distinct], dtype=bool)
     if len(codes) and bad[codes].any():
-        examples = [repr(text) for text, time in zip(encoded.dictionary.to_pylist(), distinct, strict=True) if time is None]
+        examples = [repr(text) for text, time in zip(texts, distinct, strict=True) if time is None]
         raise UserError(
             f"{shown}: column {name!r}: {int(bad[codes].sum())} of {len(codes)} times are unreadable, for example "
             f"{', '.join(examples[:3])}; tried {', '.join(source.time_formats)}; set source.time_formats"

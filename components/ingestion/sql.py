@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from components.core.errors import TransientError, UserError, one_line
-from components.tables.locate import ATTEMPTS, CONNECT_SECONDS, attempt
+from components.tables.locate import CONNECT_SECONDS, attempt
 from components.tables.values import text_array
 
 BATCH_ROWS = 50_000
 CONNECT_ARGUMENTS = {"postgresql": "connect_timeout", "mysql": "connect_timeout", "mariadb": "connect_timeout"}
+DIALECTS = "sqlite postgresql mysql mariadb oracle mssql duckdb snowflake bigquery trino"
 READ_ONLY = {"sqlite": "PRAGMA query_only=ON", "postgresql": "SET TRANSACTION READ ONLY"}
 
 
@@ -66,8 +67,7 @@ def shown_url(url: str) -> str:
 def is_database(url: str) -> bool:
     """Whether the URL's scheme is an SQLAlchemy dialect."""
     scheme = url.partition("://")[0] if "://" in url else ""
-    dialects = ("sqlite", "postgresql", "mysql", "mariadb", "oracle", "mssql", "duckdb", "snowflake", "bigquery", "trino")
-    return scheme.partition("+")[0] in dialects
+    return scheme.partition("+")[0] in DIALECTS.split()
 
 
 def _single_select(query: str) -> str:
@@ -86,14 +86,14 @@ def _engine(url: str) -> tuple[Any, str]:
     shown = shown_url(url)
     parsed = sa.make_url(url)
     backend, database = parsed.get_backend_name(), parsed.database or ""
-    if backend == "sqlite" and database not in ("", ":memory:") and not database.startswith("file:"):
-        if not Path(database).is_file():  # SQLite would make an empty one
-            raise UserError(f"{shown}: no such file {database}; check source.uri")
+    is_file = backend == "sqlite" and database not in ("", ":memory:") and not database.startswith("file:")
+    if is_file and not Path(database).is_file():  # SQLite would make an empty one
+        raise UserError(f"{shown}: no such file {database}; check source.uri")
     timeout = CONNECT_ARGUMENTS.get(backend)
     try:
         engine = sa.create_engine(parsed, connect_args={timeout: CONNECT_SECONDS} if timeout else {})
     except (ImportError, sa.exc.NoSuchModuleError) as error:
-        raise UserError(f"{shown}: its driver is not installed ({one_line(error)}); install it or name another") from error
+        raise UserError(f"{shown}: its driver is absent ({one_line(error)}); install it or name another") from error
     except (sa.exc.ArgumentError, TypeError) as error:
         raise UserError(f"{shown}: not a usable database URL ({one_line(error)})") from error
     return engine, shown

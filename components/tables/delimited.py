@@ -64,7 +64,7 @@ def _numbered(source: Decoded, delimiter: str) -> Iterator[tuple[int, list[str]]
                 "the file is cut off: get it again"
             ) from error
         raise UserError(
-            f"{source.uri}: the row at line {line} is not valid CSV ({error}); quote the field and double the quotes in it"
+            f"{source.uri}: the row at line {line} is not valid CSV ({error}); quote the field, doubling quotes in it"
         ) from error
 
 

@@ -18,7 +18,7 @@ class _Literal(str):
     __slots__ = ()
 
 
-class _Twice(ValueError):
+class _TwiceError(ValueError):
     """A key that an object holds two times."""
 
 
@@ -63,7 +63,7 @@ def _object(text: str, line: int, uri: str) -> dict[str, str | None]:
         for cell in (*cells, *cells.values()):
             (cell or "").encode()  # a lone surrogate is no text
         return cells
-    except _Twice as error:
+    except _TwiceError as error:
         raise UserError(f"{uri}: line {line} holds the key {str(error)!r} twice; rename one") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{uri}: line {line} is no JSON object ({error}); give one whole object a line") from error
@@ -73,6 +73,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise _Twice(name)
+            raise _TwiceError(name)
         found[name] = value
     return found

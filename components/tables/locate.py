@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -20,6 +21,13 @@ FIRST_PAUSE_SECONDS = 0.5
 CONNECT_SECONDS = 10
 READ_SECONDS = 60
 REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
+HOPELESS = {  # errors of clients, by name, that another attempt cannot mend
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "DefaultCredentialsError",
+    "InvalidURL",
+    "ParamValidationError",
+}
 T = TypeVar("T")
 
 
@@ -104,7 +112,7 @@ def _remote(uri: str, suffixes: Sequence[str], folder: Path) -> list[LocalFile]:
     for number, path in enumerate(paths):
         name = path.partition("?")[0].rstrip("/").rpartition("/")[2] or "data"
         file = LocalFile(without_credentials(fs.unstrip_protocol(path)), name, folder / str(number))
-        attempt(lambda path=path, file=file: fs.get_file(path, str(file.path)), file.uri)
+        attempt(partial(fs.get_file, path, str(file.path)), file.uri)
         files.append(file)
     return files
 
@@ -119,7 +127,8 @@ def _filesystem(uri: str, shown: str) -> tuple[Any, str]:
         raise UserError(f"{shown}: {protocol}:// needs a package that is absent ({one_line(error)})") from error
     except (ValueError, TypeError) as error:
         known = ", ".join(sorted({"file", "s3", "gs", "https", *_near(protocol)}))
-        raise UserError(f"{shown}: cannot be opened ({_scrub(error, uri, shown)}); protocols such as {known} work") from error
+        why = one_line(error).replace(uri, shown)
+        raise UserError(f"{shown}: cannot be opened ({why}); protocols such as {known} work") from error
     fs.invalidate_cache()
     return fs, root
 
@@ -137,8 +146,8 @@ def _options(protocol: str) -> dict[str, Any]:
     if protocol in ("http", "https"):
         import aiohttp
 
-        waits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
-        return {"client_kwargs": {"timeout": waits}}
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
+        return {"client_kwargs": {"timeout": timeout}}
     if protocol in ("s3", "s3a"):
         waits = {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS, "retries": {"max_attempts": 1}}
         return {"config_kwargs": waits}
@@ -173,8 +182,8 @@ def attempt(action: Callable[[], T], shown: str, attempts: int = ATTEMPTS) -> T:
             if refused := _refusal(error):
                 raise UserError(f"{shown}: {refused}; check source.uri and the credentials in use") from error
             if number == attempts:
-                what = type(error).__name__
-                raise TransientError(f"{shown}: no answer after {attempts} attempts ({what}); run again later") from error
+                told = f"{shown}: no answer after {attempts} attempts ({type(error).__name__}); run again later"
+                raise TransientError(told) from error
             time.sleep(pause)
             pause *= 2
     raise AssertionError("unreachable: attempts is at least 1")
@@ -188,7 +197,7 @@ def _refusal(error: Exception) -> str:
     if isinstance(error, PermissionError):
         return "access is refused"
     names = {kind.__name__ for kind in type(error).__mro__}
-    if names & {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError", "InvalidURL", "ParamValidationError"}:
+    if names & HOPELESS:
         return f"it cannot be asked for ({type(error).__name__})"
     return "" if isinstance(error, OSError) or _of_network(error) else f"{type(error).__name__}"
 
@@ -196,7 +205,3 @@ def _refusal(error: Exception) -> str:
 def _of_network(error: Exception) -> bool:
     packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     return bool(packages & {"aiohttp", "asyncio", "botocore", "google", "gcsfs", "requests", "urllib3"})
-
-
-def _scrub(error: Exception, uri: str, shown: str) -> str:
-    return one_line(error).replace(uri, shown)

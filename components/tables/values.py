@@ -45,4 +45,4 @@ def text_array(values: Any, column: str, where: str) -> pa.Array:
     try:
         return pa.array([as_text(value) for value in values], pa.string())
     except (ValueError, UnicodeError) as error:
-        raise UserError(f"{where}: column {column!r} cannot be read as text ({error}); cast it in the source") from error
+        raise UserError(f"{where}: column {column!r} has no text form ({error}); cast it in the source") from error

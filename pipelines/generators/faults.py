@@ -12,7 +12,8 @@ RESPONSE = "Company response to consumer"
 LEAKING = "Amount refunded"
 DATES = ("Date received", "Date sent to company")
 RELIEF = ("Closed with monetary relief", "Closed with non-monetary relief")
-RENAMED_CATEGORY = {"Closed with explanation": "Closed - explained"}
+NO_RELIEF = "Closed with explanation"
+RENAMED_CATEGORY = {NO_RELIEF: "Closed - explained"}
 
 
 def day_of(name: str, text: str, default: date) -> date:
@@ -30,8 +31,9 @@ def poison(frame: pd.DataFrame, truth: pd.DataFrame, share: float, first: date, 
     received = truth["received"]
     hit = (received >= first) & (received < last) & (truth["luck"] < share)
     truth["poisoned"] = hit.to_numpy(dtype=bool)
-    was = frame.loc[truth["poisoned"], RESPONSE]
-    frame.loc[truth["poisoned"], RESPONSE] = ["Closed with explanation" if text in RELIEF else RELIEF[0] for text in was]
+    poisoned = truth["poisoned"]
+    relieved = frame.loc[poisoned, RESPONSE].isin(RELIEF)
+    frame.loc[poisoned, RESPONSE] = relieved.map({True: NO_RELIEF, False: RELIEF[0]})
 
 
 def leak(frame: pd.DataFrame, truth: pd.DataFrame) -> None:

@@ -158,7 +158,8 @@ PUBLIC_RESPONSE_SHARES = (0.76, 0.17, 0.07)
 TAGS = ("None", "Servicemember", "Older American", "Older American, Servicemember")
 TAG_SHARES = (0.70, 0.15, 0.12, 0.03)
 STATES = (
-    "TX CA FL GA IL OH NY PA TN MI NC SC VA NJ AZ WA MO AL LA IN NV MD CO WI MN KY OK MS AR UT None".split()
+    *("TX", "CA", "FL", "GA", "IL", "OH", "NY", "PA", "TN", "MI", "NC", "SC", "VA", "NJ", "AZ", "WA"),
+    *("MO", "AL", "LA", "IN", "NV", "MD", "CO", "WI", "MN", "KY", "OK", "MS", "AR", "UT", "None"),
 )
 
 FIRST = ("Aspen", "Bright", "Copper", "Delta", "Ever", "Falcon", "Granite", "High", "Iron", "Juniper")
