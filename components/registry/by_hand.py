@@ -22,7 +22,7 @@ from components.registry.champions import (
     top,
 )
 from components.registry.ports import ModelRegistry
-from components.registry.store import check_kept
+from components.registry.store import MODEL, check_kept
 
 BY_HAND = "by hand"
 
@@ -123,7 +123,7 @@ def _given(reason: str) -> str:
 
 def _whole(name: str, version: str, digest: str, models_root: Path | None) -> None:
     if models_root is not None:
-        check_kept(models_root / digest, digest, f"model {name} version {version}")
+        check_kept(models_root / digest / MODEL, digest, f"model {name} version {version}")
 
 
 def _payload(name: str, event: str, version: str, digest: str, previous: Live | None, reason: str) -> dict[str, str]:

@@ -89,6 +89,10 @@ class Place:
         promote(version, rollout_report(version), ledger, tracking, "run-1")
         return version
 
+    def kept(self) -> list[Path]:
+        """The models that have a name."""
+        return sorted((self.root / "models").glob("[!.]*"))
+
     def state(self) -> dict[str, Any]:
         """Everything that is left behind, times aside."""
         return {
@@ -97,7 +101,7 @@ class Place:
             "story": [(item["version"], item["event"]) for item in history(NAME, self.ledger)],
             "files": {name: sorted(run["files"]) for name, run in self.tracking.runs.items()},
             "out": is_whole(self.root / "out"),
-            "kept": {path.name: is_kept(path, path.name) for path in (self.root / "models").iterdir()},
+            "kept": {path.name: is_kept(path / "model", path.name) for path in self.kept()},
         }
 
 
@@ -140,8 +144,7 @@ def test_killed_while_copying_leaves_no_half_model(tmp_path: Path, monkeypatch: 
         patched.setattr("components.registry.store.shutil.copytree", half)
         with pytest.raises(Killed):
             place.chain(Death(-1), monkeypatch)
-    left = tmp_path / "models"
-    assert not left.exists() or [path for path in left.iterdir() if not path.name.startswith(".")] == []
+    assert place.kept() == []
     place.chain(Death(-1), monkeypatch)
     assert all(place.state()["kept"].values())
 

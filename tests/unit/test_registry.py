@@ -94,7 +94,7 @@ def test_a_version_carries_every_digest_and_becomes_challenger(room: Room) -> No
         "gate": "passed",
     }
     assert expected.items() <= tags.items()
-    assert model_digest(Path(listed[0]["source"])) == room.model.digest == Path(listed[0]["source"]).name
+    assert model_digest(Path(listed[0]["source"])) == room.model.digest == Path(listed[0]["source"]).parent.name
     assert champion(NAME, room.ledger) is None
 
 
@@ -191,12 +191,13 @@ def test_evidence_against_an_old_champion_asks_to_judge_again(room: Room) -> Non
 
 def test_a_damaged_kept_model_is_replaced(room: Room) -> None:
     """Bytes in the models folder that differ from their name are copied anew from the verified model."""
-    folder = room.root / "models" / room.model.digest
+    folder = room.root / "models" / room.model.digest / "model"
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"half")
     room.register()
     assert model_digest(folder) == room.model.digest
-    assert [path.name for path in (room.root / "models").iterdir()] == [room.model.digest]
+    verify(folder.parent)
+    assert [path.name for path in (room.root / "models").glob("[!.]*")] == [room.model.digest]
 
 
 def test_the_card_names_measurements_gate_and_digests(room: Room) -> None:
