@@ -43,10 +43,19 @@ class Decision:
     shadow_score: float | None = None  # the canary's score of a mirrored request
     shadow_ok: bool | None = None
     shadow_seconds: float | None = None
+    failure: str = ""  # what the drawn arm failed with: connect, timeout, http_<status>, invalid, features, absent
+    model_seconds: float | None = None  # time at the answering arm; comparable with shadow_seconds
 
 
 class ServingStack(Protocol):
     """The local serving stack as the rollout drives it."""
+
+    def launch(self, arm: str, model_dir: Path, version: str, digest: str) -> None:
+        """Begin to start a replica without waiting; `start` with the same arguments then waits for it.
+
+        Launching both arms before starting them saves most of the second one's start-up time.
+        """
+        ...
 
     def start(self, arm: str, model_dir: Path, version: str, digest: str) -> Served:
         """Start a replica and wait until it scored a request; TransientError or UserError where it does not."""

@@ -1,0 +1,123 @@
+"""Requests and answers of the scoring service; the schema carries the recipe's entity keys and labels."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictInt,
+    StringConstraints,
+    Tag,
+    create_model,
+)
+
+from components.core.recipe import Recipe
+from components.serving.deciding import Outcome
+
+LARGEST_TEXT = 50_000  # characters
+MOST_ITEMS = 64
+
+EntityValue = Annotated[str, StringConstraints(strict=True, max_length=256)] | StrictInt
+
+
+class Closed(BaseModel):
+    """Base of requests: no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Input(Closed):
+    """What is to be decided on; the text is not kept."""
+
+    text: Annotated[str, StringConstraints(strict=True, max_length=LARGEST_TEXT)] = ""
+
+
+class FeatureSeen(BaseModel):
+    """A feature as the decision saw it: `as_of` is when it became known, "" where nothing is known."""
+
+    value: float | None
+    as_of: str
+    fresh: bool
+
+
+class ModelSeen(BaseModel):
+    """The version that answered."""
+
+    name: str
+    version: str
+
+
+class DecisionAnswer(BaseModel):
+    """One decision.
+
+    `failure` says what the drawn arm failed with, `seconds` is the time in the service and at the model.
+    """
+
+    decision_id: str
+    status: Literal["ok", "fallback", "refused"]
+    label: str | None
+    score: float | None
+    model: ModelSeen | None
+    drawn: Literal["stable", "canary"]
+    answered_by: Literal["stable", "canary", "baseline", "none"]
+    weight: float
+    failure: str
+    seconds: dict[Literal["total", "model"], float]
+    features: dict[str, FeatureSeen]
+
+
+class BatchAnswer(BaseModel):
+    """Decisions in the order of the items; each has a status of its own."""
+
+    items: list[DecisionAnswer]
+
+
+class FeedbackAnswer(BaseModel):
+    """Feedback is in the log; the same again changes nothing."""
+
+    decision_id: str
+    status: Literal["recorded"]
+
+
+def request_models(recipe: Recipe) -> tuple[Any, Any]:
+    """Request types of this recipe: its entity keys and its labels are part of the schema."""
+    keys: dict[str, Any] = dict.fromkeys(recipe.features.entities, (EntityValue, ...))
+    entities = create_model("Entities", __base__=Closed, **keys)
+    one = create_model("DecisionRequest", __base__=Closed, entities=(entities, ...), input=(Input, Input()))
+    items = Annotated[list[one], Field(min_length=1, max_length=MOST_ITEMS)]  # type: ignore[valid-type]
+    batch = create_model("BatchRequest", __base__=Closed, items=(items, ...))
+    request = Annotated[
+        Annotated[one, Tag("one")] | Annotated[batch, Tag("items")],  # type: ignore[valid-type]
+        Discriminator(lambda body: "items" if isinstance(body, dict) and "items" in body else "one"),
+    ]
+    decision_id = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+    label: Any = Literal[tuple(recipe.model.labels)]
+    told: dict[str, Any] = {
+        "decision_id": (decision_id, ...),
+        "label": (label, ...),
+        "observed_at": (AwareDatetime, ...),
+    }
+    feedback = create_model("Feedback", __base__=Closed, **told)
+    return request, feedback
+
+
+def answer_of(outcome: Outcome) -> dict[str, Any]:
+    arm = outcome.arm
+    return {
+        "decision_id": outcome.decision_id,
+        "status": outcome.status,
+        "label": outcome.answer.label,
+        "score": outcome.answer.score,
+        "model": {"name": arm.name, "version": arm.version} if arm else None,
+        "drawn": outcome.drawn,
+        "answered_by": outcome.answered_by,
+        "weight": outcome.weight,
+        "failure": outcome.failure,
+        "seconds": {"total": round(outcome.seconds, 6), "model": round(outcome.answer.seconds, 6)},
+        "features": {name: dict(found) for name, found in outcome.features.items()},
+    }

@@ -1,0 +1,308 @@
+"""One decision: draw the arm, read the features, render the prompt, ask the arm through the router, fall back, record.
+
+The draw comes first and looks at nothing but the weight in force: the canary verdict rests on a request going to the
+canary with a known probability that does not depend on its content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from components.core.digest import value_digest
+from components.core.errors import IntegrityError, PilotlineError, TransientError, one_line
+from components.models.spec import Renderer, spec_for
+from components.serving.control import CANARY, STABLE, ArmState, ServingState, read_state
+from components.serving.decision_log import DecisionLog
+from components.serving.scoring import (
+    ARM_HEADER,
+    COMPLETIONS,
+    REQUEST_ID_HEADER,
+    InvalidAnswerError,
+    label_logprobs,
+    scoring_request,
+)
+
+if TYPE_CHECKING:
+    import httpx
+
+POLL_SECONDS = 0.05
+CANARY_SHARE = 0.5  # of the time allowed for an answer; the rest is kept for falling back to stable
+SHADOWS_AT_ONCE = 64
+
+logger = logging.getLogger(__name__)
+
+FeatureValues = Mapping[str, Mapping[str, Any]]
+
+
+class OnlineFeatures(Protocol):
+    """Features as known now: `read` gives name → {"value", "as_of", "fresh"}."""
+
+    def read(self, entities: Mapping[str, str]) -> FeatureValues:
+        """Values for one row of entities."""
+        ...
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one arm said; `failure` is "" or connect, timeout, http_<status>, invalid, features, absent, shed."""
+
+    arm: str
+    failure: str = ""
+    score: float | None = None
+    label: str | None = None
+    prompt_digest: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A decision as it is answered and logged; `failure` is what the drawn arm failed with, "" where it did not."""
+
+    decision_id: str
+    status: str  # ok, fallback, refused
+    drawn: str
+    weight: float
+    answered_by: str
+    failure: str
+    answer: Answer
+    arm: ArmState | None
+    features: FeatureValues
+    entities: Mapping[str, str]
+    text: str
+    seconds: float
+    mirror: bool
+
+
+@dataclass(frozen=True)
+class InForce:
+    """The state being served by and the renderer of each arm's version."""
+
+    state: ServingState = field(default_factory=ServingState)
+    renderers: Mapping[str, Renderer] = field(default_factory=dict)
+
+
+class Decider:
+    """Decides; the state is followed by `watch`, which runs beside."""
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        features: OnlineFeatures,
+        log: DecisionLog,
+        state_path: Path,
+        *,
+        seed: str,
+        timeout_seconds: float,
+    ) -> None:
+        self._client, self._features, self._log = client, features, log
+        self._state_path, self._timeout = state_path, timeout_seconds
+        self._draws = random.Random(seed)  # noqa: S311 - a fair draw that can be repeated, not a secret
+        self._reader = ThreadPoolExecutor(1, "features")  # SQLite handles stay in one thread
+        self._cache: dict[tuple[str, str], Renderer] = {}
+        self._seen: tuple[int, int] = (0, 0)
+        self._mirrors: set[asyncio.Task[None]] = set()
+        self.in_force = InForce()
+        self.state_error = "no state was read yet"
+
+    async def watch(self) -> None:
+        """Follow the state file; a file that cannot be read leaves the state in force and shows in `state_error`."""
+        while True:
+            with suppress(Exception):  # the next round tries again
+                await self.refresh()
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def refresh(self) -> None:
+        """Bring a changed state file into force."""
+        try:
+            about = self._state_path.stat()
+        except OSError as error:
+            self.state_error = f"{self._state_path}: {error.strerror}"
+            return
+        if (about.st_mtime_ns, about.st_ino) == self._seen:
+            return
+        try:
+            self.in_force = await asyncio.to_thread(self._load)
+            self.state_error = ""
+        except PilotlineError as error:
+            self.state_error = one_line(error)
+            logger.error("state not in force: %s", self.state_error)
+        self._seen = (about.st_mtime_ns, about.st_ino)
+
+    async def decide(self, entities: Mapping[str, str], text: str) -> Outcome:
+        """Answer one request and queue its record.
+
+        Raises:
+            TransientError: the decision log cannot take the record, so there is no answer.
+        """
+        started = time.perf_counter()
+        now = self.in_force
+        state, weight = now.state, now.state.drawn_weight
+        drawn = CANARY if self._draws.random() < weight else STABLE
+        decision_id = uuid.uuid4().hex
+        if not self._log.healthy:
+            raise TransientError(self._log.error or "the decision log is full")
+        features = await self._read(entities)
+        answer = await self._ask(now, drawn, features, text, decision_id, self._share(now, drawn))
+        failure = answer.failure
+        if failure and drawn == CANARY and STABLE in state.arms and features is not None:
+            left = self._timeout - (time.perf_counter() - started)
+            answer = await self._ask(now, STABLE, features, text, decision_id, max(0.1, left))
+        status = "refused" if answer.failure else "fallback" if answer.arm != drawn else "ok"
+        outcome = Outcome(
+            decision_id=decision_id,
+            status=status,
+            drawn=drawn,
+            weight=weight,
+            answered_by="none" if answer.failure else answer.arm,
+            failure=failure,
+            answer=answer,
+            arm=None if answer.failure else state.arms[answer.arm],
+            features=features or {},
+            entities=entities,
+            text=text,
+            seconds=time.perf_counter() - started,
+            mirror=state.shadow and status == "ok" and drawn == STABLE and CANARY in state.arms,
+        )
+        self._record(outcome)
+        return outcome
+
+    async def mirror(self, outcome: Outcome) -> None:
+        """Ask the canary the same question, after the caller has the answer."""
+        if outcome.mirror:
+            task = asyncio.get_running_loop().create_task(self._mirror(self.in_force, outcome))
+            self._mirrors.add(task)
+            task.add_done_callback(self._mirrors.discard)
+
+    async def probe(self) -> str:
+        """ "" where an arm scores a request through the router, else what failed."""
+        now = self.in_force
+        if not now.state.arms:
+            return self.state_error or "no arm is served"
+        arm = STABLE if STABLE in now.state.arms else CANARY
+        nothing = {name: {"value": None} for name in now.renderers[arm].features}
+        return (await self._ask(now, arm, nothing, "", uuid.uuid4().hex, self._timeout)).failure
+
+    async def close(self) -> None:
+        """Let mirrored requests finish and stop reading features."""
+        if self._mirrors:
+            await asyncio.wait(self._mirrors, timeout=self._timeout)
+        self._reader.shutdown(wait=False)
+
+    def _load(self) -> InForce:
+        state = read_state(self._state_path)
+        renderers = {}
+        for name, arm in state.arms.items():
+            key = (arm.model_dir, arm.digest)
+            if key not in self._cache:
+                self._cache[key] = spec_for(arm.family).renderer(Path(arm.model_dir))
+            renderers[name] = self._cache[key]
+        return InForce(state, renderers)
+
+    def _share(self, now: InForce, drawn: str) -> float:
+        return self._timeout * (CANARY_SHARE if drawn == CANARY and STABLE in now.state.arms else 1.0)
+
+    async def _read(self, entities: Mapping[str, str]) -> FeatureValues | None:
+        try:
+            async with asyncio.timeout(self._timeout * CANARY_SHARE):
+                return await asyncio.get_running_loop().run_in_executor(self._reader, self._features.read, entities)
+        except Exception:
+            logger.exception("features could not be read")
+            return None
+
+    async def _ask(
+        self, now: InForce, arm: str, features: FeatureValues | None, text: str, request_id: str, seconds: float
+    ) -> Answer:
+        if arm not in now.state.arms:
+            return Answer(arm, "absent")
+        if features is None:
+            return Answer(arm, "features")
+        about, renderer = now.state.arms[arm], now.renderers[arm]
+        started = time.perf_counter()
+        digest = ""
+        try:
+            ids = renderer.token_ids({name: found["value"] for name, found in features.items()}, text)
+            digest = value_digest(ids)
+            asked = scoring_request(about.served_name, ids, renderer.label_token_ids)
+            body = await self._post(arm, asked, request_id, seconds)
+            score = renderer.score(*label_logprobs(body, about.served_name, renderer.label_token_ids))
+            label = renderer.label(score, about.threshold)
+            return Answer(arm, "", score, label, digest, time.perf_counter() - started)
+        except _HttpError as error:
+            failure = error.kind
+        except (InvalidAnswerError, IntegrityError):
+            failure = "invalid"
+        except PilotlineError:  # a feature that this version reads is not there
+            failure = "features"
+        return Answer(arm, failure, prompt_digest=digest, seconds=time.perf_counter() - started)
+
+    async def _post(self, arm: str, body: dict[str, Any], request_id: str, seconds: float) -> Any:
+        import httpx
+
+        headers = {ARM_HEADER: arm, REQUEST_ID_HEADER: request_id}
+        try:
+            async with asyncio.timeout(seconds):
+                response = await self._client.post(COMPLETIONS, json=body, headers=headers)
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise _HttpError("timeout") from error
+        except httpx.HTTPError as error:
+            raise _HttpError("connect") from error
+        if response.status_code != 200:
+            raise _HttpError(f"http_{response.status_code}")
+        try:
+            return response.json()
+        except ValueError as error:
+            raise InvalidAnswerError("not JSON") from error
+
+    async def _mirror(self, now: InForce, outcome: Outcome) -> None:
+        if len(self._mirrors) > SHADOWS_AT_ONCE:
+            answer = Answer(CANARY, "shed")
+        else:
+            answer = await self._ask(now, CANARY, outcome.features, outcome.text, outcome.decision_id, self._timeout)
+        arm = now.state.arms.get(CANARY)
+        with suppress(TransientError):
+            self._log.shadow(
+                decision_id=outcome.decision_id,
+                version=arm.version if arm else "",
+                digest=arm.digest if arm else "",
+                ok=int(not answer.failure),
+                failure=answer.failure,
+                score=answer.score,
+                seconds=answer.seconds,
+            )
+
+    def _record(self, outcome: Outcome) -> None:
+        arm = outcome.arm
+        self._log.decision(
+            id=outcome.decision_id,
+            status=outcome.status,
+            failure=outcome.failure,
+            drawn=outcome.drawn,
+            weight=outcome.weight,
+            answered_by=outcome.answered_by,
+            version=arm.version if arm else "",
+            digest=arm.digest if arm else "",
+            label=outcome.answer.label,
+            score=outcome.answer.score,
+            threshold=arm.threshold if arm else None,
+            prompt_digest=outcome.answer.prompt_digest,
+            seconds=outcome.seconds,
+            model_seconds=outcome.answer.seconds,
+            entities=dict(outcome.entities),
+            features={name: dict(found) for name, found in outcome.features.items()},
+        )
+
+
+class _HttpError(Exception):
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind

@@ -1,0 +1,127 @@
+"""An open-loop load driver: requests leave by the clock, whether earlier ones were answered or not.
+
+Latency counts from the scheduled arrival, so that a server that falls behind shows it (a closed loop would slow down
+with it and report less; the coordinated omission problem).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from components.core.protocols import Decision
+
+MOST_IN_FLIGHT = 256
+POLL_SECONDS = 0.1
+
+Stop = Callable[[Sequence[Decision]], bool]
+Row = Mapping[str, Any]
+
+
+@dataclass
+class Drive:
+    """Sends rows as decisions; `run` blocks until all are answered or `stop` said enough."""
+
+    url: str
+    rows: Sequence[Row]
+    rate: float
+    timeout_seconds: float
+    stop: Stop | None = None
+    _found: dict[int, Decision] = field(default_factory=dict)
+    _enough: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> list[Decision]:
+        """Decisions in the order of arrival: one a row, or fewer where `stop` ended the run.
+
+        `stop` sees the decisions in that order up to the first one still unanswered: never in order of completion,
+        which would show quick answers first.
+        """
+        if not self.rate > 0:
+            raise ValueError(f"rate {self.rate}: must be positive")
+        failed: list[BaseException] = []
+        sender = threading.Thread(target=self._send_all, args=(failed,), name="load")
+        sender.start()
+        try:
+            while sender.is_alive():
+                sender.join(POLL_SECONDS)
+                seen = self._prefix()
+                if self.stop is not None and seen and not self._enough.is_set() and self.stop(seen):
+                    self._enough.set()
+        finally:
+            self._enough.set()
+            sender.join()
+        if failed:
+            raise failed[0]
+        return [self._found[index] for index in sorted(self._found)]
+
+    def _prefix(self) -> list[Decision]:
+        seen: list[Decision] = []
+        while (found := self._found.get(len(seen))) is not None:
+            seen.append(found)
+        return seen
+
+    def _send_all(self, failed: list[BaseException]) -> None:
+        try:
+            asyncio.run(self._arrivals())
+        except BaseException as error:  # re-raised in the caller's thread
+            failed.append(error)
+
+    async def _arrivals(self) -> None:
+        import httpx
+
+        limits = httpx.Limits(max_connections=MOST_IN_FLIGHT, max_keepalive_connections=MOST_IN_FLIGHT)
+        places = asyncio.Semaphore(MOST_IN_FLIGHT)
+        tasks: set[asyncio.Task[None]] = set()
+        options: dict[str, Any] = {"limits": limits, "timeout": None, "trust_env": False}  # `_one` bounds the time
+        async with httpx.AsyncClient(base_url=self.url, **options) as client:
+            start = time.perf_counter()
+            for index, row in enumerate(self.rows):
+                arrival = start + index / self.rate
+                await asyncio.sleep(max(0.0, arrival - time.perf_counter()))
+                await places.acquire()
+                if self._enough.is_set():
+                    break
+                task = asyncio.create_task(self._one(client, index, row, arrival))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+                task.add_done_callback(lambda _: places.release())
+            await asyncio.gather(*tasks)
+
+    async def _one(self, client: Any, index: int, row: Row, arrival: float) -> None:
+        import httpx
+
+        body = {"entities": dict(row["entities"]), "input": {"text": row.get("text") or ""}}
+        status, answer = 0, None
+        try:
+            async with asyncio.timeout(self.timeout_seconds):
+                response = await client.post("/v1/decisions", json=body)
+            status, answer = response.status_code, response.json()
+        except (TimeoutError, httpx.HTTPError, ValueError):
+            pass
+        self._found[index] = as_decision(status, answer, time.perf_counter() - arrival)
+
+
+def as_decision(http_status: int, answer: Any, seconds: float) -> Decision:
+    """The answer of the scoring service, or its absence, as a record."""
+    about = answer if isinstance(answer, dict) else {}
+    about = about.get("decision") or about  # a refusal is a problem document with the decision inside
+    known = "decision_id" in about
+    model = about.get("model") or {}
+    return Decision(
+        http_status=http_status,
+        status="refused" if not known or http_status != 200 else str(about["status"]),
+        label=about.get("label") if known else None,
+        score=about.get("score") if known else None,
+        model_version=str(model.get("version", "")),
+        drawn=str(about.get("drawn", "")),
+        answered_by=str(about.get("answered_by", "none")),
+        weight=float(about.get("weight", 0.0)),
+        seconds=seconds,
+        decision_id=str(about.get("decision_id", "")),
+        failure=str(about.get("failure", "")) if known else "no answer" if http_status == 0 else f"http_{http_status}",
+        model_seconds=about["seconds"]["model"] if known else None,
+    )

@@ -1,0 +1,123 @@
+"""Errors of the HTTP API as application/problem+json (RFC 9457), and the limit on a request's body."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request, Response
+
+PROBLEM_JSON = "application/problem+json"
+LARGEST_BODY_BYTES = 256 << 10
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class ProblemError(Exception):
+    """An answer that is an error; `more` are extension members of the problem document."""
+
+    def __init__(self, status: int, detail: str, **more: Any) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.more = status, detail, more
+
+
+def problem_body(status: int, detail: str, **more: Any) -> bytes:
+    """The problem document."""
+    about = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    return orjson.dumps(about | more)
+
+
+def install_problems(app: FastAPI) -> None:
+    """Make every error of the application a problem document that never repeats the caller's input."""
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import Response
+    from starlette.exceptions import HTTPException
+
+    def answer(status: int, detail: str, headers: Any = None, **more: Any) -> Response:
+        return Response(problem_body(status, detail, **more), status, headers, PROBLEM_JSON)
+
+    @app.exception_handler(ProblemError)
+    async def problem(_: Request, error: ProblemError) -> Response:
+        return answer(error.status, error.detail, **error.more)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        errors = error.errors()
+        malformed = any(found["type"] == "json_invalid" for found in errors)
+        detail = "the body is not valid JSON" if malformed else f"{_where(errors[0]['loc'])}: {errors[0]['msg']}"
+        return answer(HTTPStatus.BAD_REQUEST if malformed else HTTPStatus.UNPROCESSABLE_ENTITY, _printable(detail))
+
+    @app.exception_handler(HTTPException)
+    async def plain(_: Request, error: HTTPException) -> Response:
+        return answer(error.status_code, str(error.detail), error.headers)
+
+    @app.exception_handler(Exception)
+    async def unexpected(_: Request, error: Exception) -> Response:
+        return answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"unexpected {type(error).__name__}; see the service's log")
+
+
+def _where(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part)[:64] for part in location[:8]) or "body"
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+class BodyLimit:
+    """ASGI middleware: a body over the limit is answered 413 without being read to its end."""
+
+    def __init__(self, app: Any, largest_bytes: int = LARGEST_BODY_BYTES) -> None:
+        self.app, self.largest_bytes = app, largest_bytes
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Read the body first, counting, then hand it on whole."""
+        if scope["type"] != "http" or scope["method"] in {"GET", "HEAD"}:
+            await self.app(scope, receive, send)
+            return
+        parts: list[bytes] = []
+        size, more = _declared(scope), True
+        while more and size <= self.largest_bytes:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            parts.append(message.get("body", b""))
+            size, more = max(size, sum(map(len, parts))), message.get("more_body", False)
+        if size > self.largest_bytes:
+            await _refuse(send, f"body larger than {self.largest_bytes} bytes")
+            return
+        await self.app(scope, _replay(b"".join(parts), receive), send)
+
+
+def _declared(scope: Message) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value[:20])
+    return 0
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def once() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return once
+
+
+async def _refuse(send: Send, detail: str) -> None:
+    body = problem_body(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    headers = [(b"content-type", PROBLEM_JSON.encode()), (b"content-length", str(len(body)).encode())]
+    headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

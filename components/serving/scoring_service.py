@@ -1,0 +1,196 @@
+"""The scoring service: the HTTP face of a decision. `create_app` builds it, `serve` runs it.
+
+Annotations are evaluated here: FastAPI reads those of the handlers, whose types depend on the recipe.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from components.core.errors import TransientError, UserError
+from components.core.recipe import Recipe, parse_recipe
+from components.serving.api import BatchAnswer, DecisionAnswer, FeedbackAnswer, answer_of, request_models
+from components.serving.deciding import Decider, OnlineFeatures, Outcome
+from components.serving.decision_log import ConflictingFeedbackError, DecisionLog, UnknownDecisionError
+from components.serving.problems import PROBLEM_JSON, BodyLimit, ProblemError, install_problems
+from components.serving.service_metrics import ServiceMeters
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+CONNECTIONS = 256
+
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
+
+
+@dataclass(frozen=True)
+class ServiceConfig:
+    """What the service process is started with, as a JSON file; `training_set` names the online features."""
+
+    run_id: str
+    port: int
+    router_url: str
+    state_path: str
+    log_path: str
+    training_set: str
+    recipe: str
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the file; UserError where it does not fit."""
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise UserError(f"scoring service config {path}: {error}; `pilotline serve up` writes it") from error
+
+    @property
+    def parsed_recipe(self) -> Recipe:
+        """The recipe."""
+        return parse_recipe(self.recipe)
+
+
+def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
+    """The application; it opens the decision log when it starts and writes it out when it stops."""
+    import httpx
+    from fastapi import BackgroundTasks, FastAPI
+    from fastapi.responses import Response
+
+    recipe = config.parsed_recipe
+    serving = recipe.serving
+    meters = ServiceMeters()
+    request_model, feedback_model = request_models(recipe)
+    held: dict[str, Any] = {}
+
+    @asynccontextmanager
+    async def lifespan(_: "FastAPI") -> AsyncIterator[None]:
+        log = DecisionLog(Path(config.log_path), config.run_id)
+        options: dict[str, Any] = {"timeout": None, "trust_env": False}  # the decider bounds the time
+        limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
+        client = httpx.AsyncClient(base_url=config.router_url, limits=limits, **options)
+        seed = f"{recipe.rollout.seed}:{config.run_id}"
+        decider = Decider(
+            client, features, log, Path(config.state_path), seed=seed, timeout_seconds=serving.request_timeout_seconds
+        )
+        held.update(log=log, decider=decider)
+        await decider.refresh()
+        watcher = asyncio.create_task(decider.watch())
+        try:
+            yield
+        finally:
+            watcher.cancel()
+            with suppress(asyncio.CancelledError):
+                await watcher
+            await decider.close()
+            await client.aclose()
+            await asyncio.to_thread(log.close)
+
+    app = FastAPI(title="Pilotline scoring service", version="1", lifespan=lifespan)
+    app.add_middleware(BodyLimit)
+    install_problems(app)
+    errors: dict[int | str, dict[str, Any]] = {
+        status: {"content": {PROBLEM_JSON: {}}, "description": text}
+        for status, text in (
+            (400, "not JSON"), (404, "not found"), (409, "in conflict"), (413, "too large"),
+            (422, "does not fit the schema"), (503, "nothing can answer"),
+        )
+    }  # fmt: skip
+
+    async def decided(item: Any, background: BackgroundTasks) -> Outcome:
+        try:
+            outcome = await held["decider"].decide(_texts(item.entities), item.input.text)
+        except TransientError as error:
+            raise ProblemError(503, str(error)) from error
+        meters.count(outcome)
+        background.add_task(held["decider"].mirror, outcome)
+        return outcome
+
+    @app.post("/v1/decisions", responses=errors, response_model=DecisionAnswer | BatchAnswer)
+    @_reads(request_model)
+    async def decisions(body: Any, background: BackgroundTasks) -> Response:
+        """Decide on one row, or on up to 64 `items`."""
+        if hasattr(body, "items"):
+            outcomes = await asyncio.gather(*(decided(item, background) for item in body.items))
+            return _json({"items": [answer_of(outcome) for outcome in outcomes]}, background)
+        outcome = await decided(body, background)
+        if outcome.status == "refused":
+            raise ProblemError(503, f"no arm could answer ({outcome.failure})", decision=answer_of(outcome))
+        return _json(answer_of(outcome), background)
+
+    @app.post("/v1/feedback", responses=errors)
+    @_reads(feedback_model)
+    async def feedback(body: Any) -> FeedbackAnswer:
+        """Say what turned out to be true of a decision; `observed_at` is ISO 8601 with a time zone."""
+        log: DecisionLog = held["log"]
+        try:
+            observed_at = body.observed_at.isoformat()
+            done = log.feedback(decision_id=body.decision_id, label=body.label, observed_at=observed_at)
+            await asyncio.wrap_future(done)
+        except UnknownDecisionError as error:
+            raise ProblemError(404, "no decision with this id") from error
+        except ConflictingFeedbackError as error:
+            raise ProblemError(409, f"this decision already has the label {error}") from error
+        except TransientError as error:
+            raise ProblemError(503, str(error)) from error
+        return FeedbackAnswer(decision_id=body.decision_id, status="recorded")
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, Any]:
+        """Alive, and the state in force."""
+        state = held["decider"].in_force.state
+        arms = {name: {"version": arm.version, "digest": arm.digest} for name, arm in state.arms.items()}
+        about = {"generation": state.generation, "weight": state.weight, "shadow": state.shadow, "arms": arms}
+        return {"status": "ok", "state_error": held["decider"].state_error, **about}
+
+    @app.get("/readyz", responses={503: errors[503]})
+    async def readyz() -> dict[str, str]:
+        """Ready: an arm scores a request through the router, and the decision log is being written."""
+        failure = "decision log: not written" if not held["log"].healthy else await held["decider"].probe()
+        if failure:
+            raise ProblemError(503, f"not ready: {failure}")
+        return {"status": "ready"}
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Prometheus metrics."""
+        return Response(meters.text(held["decider"], held["log"]), media_type="text/plain; version=0.0.4")
+
+    return app
+
+
+def serve(config: ServiceConfig, features: OnlineFeatures) -> None:
+    """Run the service on loopback until SIGTERM."""
+    import uvicorn
+
+    app = create_app(config, features)
+    options: dict[str, Any] = {"log_level": "warning", "timeout_keep_alive": 75, "timeout_graceful_shutdown": 30}
+    uvicorn.run(app, host="127.0.0.1", port=config.port, **options)
+
+
+def _reads(model: Any) -> Callable[[Handler], Handler]:
+    """Tell FastAPI the type of a handler's `body`, which is made from the recipe."""
+
+    def marked(handler: Handler) -> Handler:
+        handler.__annotations__["body"] = model
+        return handler
+
+    return marked
+
+
+def _texts(entities: Any) -> Mapping[str, str]:
+    return {key: str(value) for key, value in entities.model_dump().items()}
+
+
+def _json(content: Any, background: Any) -> Any:
+    import orjson
+    from fastapi.responses import Response
+
+    return Response(orjson.dumps(content), media_type="application/json", background=background)

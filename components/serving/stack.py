@@ -1,0 +1,300 @@
+"""The serving stack of one machine: replicas behind Envoy, the scoring service before it, all ended on leaving."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from components.core.errors import PilotlineError, TransientError, UserError
+from components.core.home import Home
+from components.core.paths import PROJECT_ROOT
+from components.core.processes import end, free_port, spawn, tail, wait_until
+from components.core.protocols import Decision, Served
+from components.core.recipe import Recipe
+from components.serving.control import ARMS, CANARY, ArmState, ServingState, write_state
+from components.serving.decision_log import DECISION_LOG
+from components.serving.engines import Choice, choose
+from components.serving.load import Drive
+from components.serving.replica import Replica, ReplicaSpec
+from components.serving.router.envoy import Envoy
+from components.serving.scoring import ARM_HEADER, COMPLETIONS, InvalidAnswerError, label_logprobs, scoring_request
+from components.serving.scoring_service import ServiceConfig
+from components.serving.shadows import Shadows, pending
+
+SERVICE_START_SECONDS = 90.0
+IN_FORCE_SECONDS = 15.0
+SCORERS = 4
+
+Row = Mapping[str, object]
+
+
+class LocalStack:
+    """Implements `core.protocols.ServingStack`; use it as a context manager.
+
+    Attributes:
+        choice: the engine and why it is this one.
+        url: where the scoring service answers.
+        decision_log: the SQLite file of all decisions.
+    """
+
+    def __init__(
+        self,
+        *,
+        recipe: Recipe,
+        home: Home,
+        run_id: str,
+        training_set: Path,
+        engine: str = "auto",
+        port: int | None = None,
+        service_module: str = "pipelines.scoring_server",
+        choice: Choice | None = None,
+    ) -> None:
+        """Nothing starts before the context is entered.
+
+        Args:
+            engine: auto, vllm or reference; `choice` overrides it with an engine object.
+            training_set: published folder whose online store the features come from.
+            port: of the scoring service; a free one if absent.
+            service_module: the module run as the scoring service's process.
+        """
+        self.choice = choice or choose(engine)
+        self._recipe, self._home, self._run_id = recipe, home, run_id
+        self._training_set, self._module = training_set, service_module
+        self._port = port or free_port()
+        self._folder = home.run(run_id) / "serving"
+        self.decision_log = home.root / DECISION_LOG
+        self._envoy = Envoy(self._folder / "envoy", self._log("envoy"), recipe.serving.request_timeout_seconds)
+        self._replicas: dict[str, Replica] = {}
+        self._state = ServingState()
+        self._service: subprocess.Popen[bytes] | None = None
+        self._exit = ExitStack()
+
+    @property
+    def url(self) -> str:
+        """Base URL of the scoring service."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def router_url(self) -> str:
+        """Base URL of Envoy."""
+        return self._envoy.url
+
+    def __enter__(self) -> Self:
+        """Start Envoy and the scoring service; the service is waited for when it is first needed.
+
+        Raises:
+            UserError: Envoy or a port is not to be had.
+        """
+        with ExitStack() as stack:
+            stack.callback(self._end_service)
+            stack.callback(self._envoy.stop)
+            self._envoy.start()
+            self._publish_state()
+            self._start_service()
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End everything: the service first, so that its answers and records are finished, then replicas and Envoy."""
+        with self._exit as stack:
+            for replica in self._replicas.values():
+                stack.callback(replica.stop, lambda: 0)
+            stack.callback(self._end_service)
+        self._replicas.clear()
+
+    def launch(self, arm: str, model_dir: Path, version: str, digest: str) -> None:
+        """Begin to start a replica without waiting; `start` with the same arguments waits for it.
+
+        Raises:
+            IntegrityError, UserError: as `start`.
+        """
+        if arm not in ARMS:
+            raise UserError(f"arm {arm!r}: use {' or '.join(ARMS)}")
+        if arm in self._replicas:
+            self.stop(arm)
+        spec = ReplicaSpec(
+            arm, self._recipe.model.name, self._recipe.model.family, model_dir, version, digest, self._recipe.serving
+        )
+        self._replicas[arm] = Replica.launch(spec, self.choice.engine, self._log(f"{self.choice.engine.name}-{arm}"))
+
+    def start(self, arm: str, model_dir: Path, version: str, digest: str) -> Served:
+        """Start a replica, wait until it scored a request, and route its arm to it.
+
+        Raises:
+            IntegrityError: the files are not those that the digest names.
+            UserError: the engine cannot serve this model.
+            TransientError: the server ended or was not ready in time; nothing of it is left running.
+        """
+        replica = self._replicas.get(arm)
+        if replica is None or (replica.spec.model_dir, replica.spec.version, replica.spec.digest) != (
+            model_dir, version, digest,
+        ):  # fmt: skip
+            self.launch(arm, model_dir, version, digest)
+            replica = self._replicas[arm]
+        try:
+            served = replica.wait_ready()
+        except BaseException:
+            self._replicas.pop(arm).stop(lambda: 0)
+            raise
+        self._envoy.set_backend(arm, replica.port)
+        about = ArmState(
+            name=self._recipe.model.name,
+            version=version,
+            digest=digest,
+            model_dir=str(model_dir.absolute()),
+            family=self._recipe.model.family,
+            served_name=served.served_name,
+            threshold=self._recipe.serving.threshold,
+        )
+        self._change(arms={**self._state.arms, arm: about})
+        return served
+
+    def stop(self, arm: str) -> None:
+        """Take the arm out of the draw, wait for its requests in flight, then end its server."""
+        if arm not in self._replicas:
+            return
+        if arm in self._state.arms:
+            if arm == CANARY:
+                self._envoy.set_weight(0)
+                self._change(weight=0.0, shadow=False)
+            self._change(arms={name: about for name, about in self._state.arms.items() if name != arm})
+        self._replicas.pop(arm).stop(lambda: self._envoy.active(arm))
+        self._envoy.set_backend(arm, None)
+
+    def alive(self, arm: str) -> bool:
+        """Whether the replica's process lives."""
+        return arm in self._replicas and self._replicas[arm].alive
+
+    def set_weight(self, percent: int) -> None:
+        """Share of decisions drawn for the canary, in percent; in force and read back when this returns.
+
+        Raises:
+            UserError: not a percentage, or no canary to send traffic to.
+            TransientError: the service or Envoy did not take it.
+        """
+        if not 0 <= percent <= 100:
+            raise UserError(f"weight {percent}: a percentage between 0 and 100")
+        if percent and CANARY not in self._state.arms:
+            raise UserError(f"weight {percent}: no canary is being served; start one first")
+        self._envoy.set_weight(percent)
+        self._change(weight=percent / 100)
+
+    def set_shadow(self, on: bool) -> None:
+        """Whether each decision that stable answers is also asked of the canary; in force when this returns."""
+        self._change(shadow=on)
+
+    def decide(
+        self, rows: Sequence[Row], rate: float, stop: Callable[[Sequence[Decision]], bool] | object = None
+    ) -> Sequence[Decision]:
+        """Send rows through the scoring service at `rate` a second, open loop; decisions in order of arrival.
+
+        Args:
+            rows: mappings with "entities" (join key → text) and "text".
+            stop: sees the decisions so far, in order of arrival, and ends the run by returning true.
+        """
+        self._wait_for_service()
+        timeout = self._recipe.serving.request_timeout_seconds
+        stopping = stop if callable(stop) else None
+        if not self._state.shadow:
+            return Drive(self.url, rows, rate, timeout + 1.0, stopping).run()
+        shadows = Shadows(self.decision_log)
+        paired = (lambda seen: stopping(shadows.join_prefix(seen))) if stopping else None
+        return self._await_shadows(Drive(self.url, rows, rate, timeout + 1.0, paired).run(), shadows)
+
+    def score_arm(self, arm: str, rows: Sequence[Row]) -> list[float | None]:
+        """Scores of one arm through the router, None where it failed.
+
+        Args:
+            rows: mappings with the exact "features" (name → value) to render, and "text".
+        """
+        import httpx
+
+        if arm not in self._replicas:
+            raise UserError(f"arm {arm!r}: not being served; start it first")
+        replica = self._replicas[arm]
+        timeout = self._recipe.serving.request_timeout_seconds
+        options: dict[str, Any] = {"timeout": timeout, "headers": {ARM_HEADER: arm}, "trust_env": False}
+        with httpx.Client(base_url=self.router_url, **options) as client, ThreadPoolExecutor(SCORERS) as pool:
+            return list(pool.map(lambda row: _score(client, replica, row), rows))
+
+    def _start_service(self) -> None:
+        config = ServiceConfig(
+            run_id=self._run_id,
+            port=self._port,
+            router_url=self._envoy.url,
+            state_path=str(self._folder / "state.json"),
+            log_path=str(self.decision_log),
+            training_set=str(self._training_set.absolute()),
+            recipe=self._recipe.to_json(),
+        )
+        path = self._folder / "service.json"
+        config.write(path)
+        command = [sys.executable, "-m", self._module, "--config", str(path)]
+        self._service = spawn(command, log=self._log("scoring-service"), cwd=PROJECT_ROOT)
+
+    def _wait_for_service(self) -> None:
+        assert self._service is not None, "the stack is used outside its context"
+        service = self._service
+        up = wait_until(lambda: service.poll() is not None or bool(self._health()), SERVICE_START_SECONDS, every=0.1)
+        if service.poll() is not None or not up:
+            log = self._log("scoring-service")
+            raise TransientError(f"the scoring service is not running on port {self._port} ({tail(log)}); see {log}")
+
+    def _end_service(self) -> None:
+        if self._service is not None:
+            end(self._service, 15.0)
+            self._service = None
+
+    def _change(self, **values: Any) -> None:
+        """Bring a changed state into force at the service, and read it back."""
+        self._wait_for_service()
+        self._state = replace(self._state, **values, generation=self._state.generation + 1)
+        self._publish_state()
+        wanted = self._state.generation
+        if not wait_until(lambda: self._health().get("generation") == wanted, IN_FORCE_SECONDS, every=0.02):
+            said = self._health().get("state_error") or "no answer"
+            log = self._log("scoring-service")
+            raise TransientError(f"the scoring service did not take the change ({said}); see {log}")
+
+    def _publish_state(self) -> None:
+        write_state(self._folder / "state.json", self._state)
+
+    def _health(self) -> dict[str, Any]:
+        import httpx
+
+        with suppress(httpx.HTTPError, ValueError):
+            answer: dict[str, Any] = httpx.get(f"{self.url}/healthz", timeout=5.0, trust_env=False).json()
+            return answer
+        return {}
+
+    def _await_shadows(self, decisions: Sequence[Decision], shadows: Shadows) -> Sequence[Decision]:
+        """Wait for the mirrored requests still under way, at most the time allowed for an answer."""
+        seconds = self._recipe.serving.request_timeout_seconds + 2.0
+        wait_until(lambda: not any(map(pending, shadows.join(decisions))), seconds, every=0.05)
+        return shadows.join(decisions)
+
+    def _log(self, name: str) -> Path:
+        return self._home.run(self._run_id) / "logs" / f"{name}.log"
+
+
+def _score(client: Any, replica: Replica, row: Row) -> float | None:
+    import httpx
+
+    features: Any = row["features"]
+    ids = replica.renderer.token_ids(features, str(row.get("text") or ""))
+    name, labels = replica.served.served_name, replica.renderer.label_token_ids
+    try:
+        answer = client.post(COMPLETIONS, json=scoring_request(name, ids, labels))
+        answer.raise_for_status()
+        return replica.renderer.score(*label_logprobs(answer.json(), name, labels))
+    except (httpx.HTTPError, InvalidAnswerError, ValueError, PilotlineError):
+        return None
