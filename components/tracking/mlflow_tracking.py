@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from components.core.engine_time import engine_time
 from components.core.errors import PilotlineError, TransientError, UserError, one_line
 from components.core.home import Home, safe_name
 
@@ -266,7 +267,8 @@ class Tracking:
         """Call the client, again after a moment where SQLite was locked; other failures become our errors."""
         for attempt in range(ATTEMPTS):
             try:
-                return getattr(self._client, method)(*args, **options)
+                with engine_time("mlflow"):
+                    return getattr(self._client, method)(*args, **options)
             except PilotlineError:
                 raise
             except Exception as error:  # MLflow and SQLAlchemy share no base

@@ -101,12 +101,26 @@ class Engine:
 
 def _deepspeed() -> Any:
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    import deepspeed
-    import deepspeed.comm.comm  # brings deepspeed.comm.torch into sys.modules
+    with _absent("mlflow"):
+        import deepspeed
+        import deepspeed.comm.comm  # brings deepspeed.comm.torch into sys.modules
 
     # Joining would compile a C++ shared-memory extension; without it DeepSpeed uses gloo and needs no compiler.
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
     return deepspeed
+
+
+@contextmanager
+def _absent(module: str) -> Iterator[None]:
+    """Make an optional import fail: DeepSpeed's autotuner, unused here, would load MLflow into every rank (1.2 s)."""
+    if module in sys.modules:
+        yield
+        return
+    sys.modules[module] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[module]
 
 
 def _join(deepspeed: Any) -> tuple[int, int]:

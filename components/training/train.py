@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from components.core.engine_time import engine_time
 from components.core.errors import KINDS, IntegrityError, PilotlineError, TransientError, UserError
 from components.core.processes import tail
 from components.core.publish import is_whole, publishing, verify
@@ -79,7 +80,7 @@ def train(
                 raise
             forwarder.finish(model, out)
             return model
-    except OSError as error:
+    except Exception as error:
         raise in_words(error, job.folder) from error
 
 
@@ -89,6 +90,8 @@ def _verified(training_set: Path) -> TrainingSetRef:
     for name in ("train", "validation"):
         if f"{name}.parquet" not in manifest["files"] or name not in {split.name for split in ref.splits}:
             raise IntegrityError(f"{training_set}: no {name} split; featurise again")
+        if manifest["files"][f"{name}.parquet"]["sha256"] != ref.split(name).digest:
+            raise IntegrityError(f"{training_set}: {name}.parquet is not the split that the record names; featurise again")
     return ref
 
 
@@ -144,7 +147,8 @@ def _train_to_the_end(job: Job, log: Path, forwarder: Forwarder) -> None:
     deadline = time.monotonic() + training.timeout_minutes * 60
     for attempt in range(1, ATTEMPTS + 1):
         job.clear_errors()
-        status = run_ranks(job.file, training.ranks, log, max(1.0, deadline - time.monotonic()), forwarder.tick)
+        with engine_time("torchrun"):
+            status = run_ranks(job.file, training.ranks, log, max(1.0, deadline - time.monotonic()), forwarder.tick)
         forwarder.flush()
         if status == 0 and is_whole(job.final):
             return
