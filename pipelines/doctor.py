@@ -41,7 +41,7 @@ def _serving() -> dict[str, Any]:
     from components.serving.engines import choose
 
     try:
-        return _item("vLLM", choose("vllm") == "vllm", "found", "", needed=False)
+        return _item("vLLM", True, choose("vllm").engine.label, "", needed=False)
     except PilotlineError as error:
         return _item("vLLM", False, str(error), "the reference engine serves instead", needed=False)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from components.core.digest import value_digest
 from components.core.errors import PilotlineError, UserError
@@ -28,6 +28,9 @@ from pipelines.code_version import code_version
 from pipelines.outcome import RUN_FILE, Outcome, stored
 from pipelines.progress import Progress
 
+if TYPE_CHECKING:
+    from components.serving.engines import Choice
+
 
 def run(recipe: Recipe, home: Home, engine: str = "auto", force: bool = False) -> Outcome:
     """Run a recipe to its outcome; resumes a killed run and returns the stored outcome of a finished one.
@@ -40,9 +43,11 @@ def run(recipe: Recipe, home: Home, engine: str = "auto", force: bool = False) -
     with _only_run(home):
         for pid in end_leftovers(home.root):
             print(f"ended process {pid}, left by a run that was killed", file=sys.stderr)
-        served_by = _engine(engine, recipe)
+        choice = _engine(engine, recipe)
+        served_by = choice.engine.name
         version = code_version(recipe)
         with Progress(home) as progress:
+            progress.say(choice.reason)
             progress.say(f"reading {recipe.source.uri}")
             snapshot = take_snapshot(recipe, home)
             run_id = _run_id(recipe, home, snapshot.digest, version, served_by, force)
@@ -120,7 +125,7 @@ def _run_id(recipe: Recipe, home: Home, snapshot: str, version: str, engine: str
     return f"{base}.{taken}" if taken else base
 
 
-def _engine(asked: str, recipe: Recipe) -> str:
+def _engine(asked: str, recipe: Recipe) -> Choice:
     """The engine that will serve, decided before anything is computed."""
     from components.serving.engines import choose
 

@@ -12,10 +12,10 @@ from typing import Any
 import pandas as pd
 
 from components.core.errors import IntegrityError
+from components.core.records import TrainingSetRef
 from components.rollout.observations import valid_score
 
 Row = Mapping[str, object]
-HIDDEN = ("label",)  # never sent: the answer; groups neither
 REPLAY = "replay"
 
 
@@ -23,8 +23,8 @@ REPLAY = "replay"
 class Replay:
     """Test rows as they are sent, the score that evaluation gave to each, and its known label.
 
-    A row is the training set's row without label and groups: row_id, event_timestamp (ISO 8601), text, entity keys,
-    features (None where there is no history), and `replay`: True.
+    A row holds row_id, text, "entities" (join key to value), "features" (name to value, None where there is no
+    history) and `replay`: True; never the label or a group.
     """
 
     rows: list[dict[str, object]]
@@ -44,13 +44,13 @@ class Replay:
         Raises:
             IntegrityError: a file or column is missing, or no test row has an evaluated score.
         """
-        test = _table(training_set / "test.parquet", ("row_id", "label"))
+        ref = TrainingSetRef.read(training_set)
+        test = _table(training_set / "test.parquet", ("row_id", "label", *ref.entities, *ref.features))
         scored = _table(evidence / "predictions.parquet", ("row_id", "score"))
         evaluated = dict(zip(scored["row_id"].astype(str), scored["score"].astype(float), strict=True))
         ids = test["row_id"].astype(str)
         outcomes = dict(zip(ids, test["label"].astype(int), strict=True))
-        kept = [str(name) for name in test.columns if name not in HIDDEN and not str(name).startswith("group:")]
-        rows = [{**_plain(row), REPLAY: True} for row in test[kept].to_dict("records")]
+        rows = [_request(_plain(row), ref) for row in test.to_dict("records")]
         rows = [row for row in rows if valid_score(evaluated.get(str(row["row_id"])))]
         if not rows:
             raise IntegrityError(f"{evidence}: predictions.parquet scores none of the test rows; evaluate again")
@@ -68,6 +68,17 @@ class Replay:
     def evaluated_scores(self, rows: list[dict[str, object]]) -> list[float]:
         """The scores that evaluation gave to these rows."""
         return [self.evaluated[str(row["row_id"])] for row in rows]
+
+
+def _request(row: Mapping[str, object], ref: TrainingSetRef) -> dict[str, object]:
+    """What is sent of a test row."""
+    return {
+        "row_id": str(row["row_id"]),
+        "text": str(row.get("text") or ""),
+        "entities": {name: row[name] for name in ref.entities},
+        "features": {name: row[name] for name in ref.features},
+        REPLAY: True,
+    }
 
 
 def _table(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
