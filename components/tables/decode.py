@@ -36,9 +36,16 @@ class Decoded:
         stream.seek(self._start)
         self.text = io.TextIOWrapper(stream, encoding=self._codec, errors="strict", newline="")
 
+    def __enter__(self) -> Decoded:
+        """The stream; leaving gives the bytes' stream back to its owner."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of the bytes' stream without closing it."""
+        self.text.detach()
+
     def undecodable(self) -> UserError:
         """The error that says where the first byte stands that does not fit the encoding."""
-        self.text.detach()
         self._stream.seek(self._start)
         decoder = codecs.getincrementaldecoder(self._codec)("strict")
         offset, lines = self._start, 1

@@ -191,7 +191,7 @@ def attempt(action: Callable[[], T], shown: str, attempts: int = ATTEMPTS) -> T:
 
 def _refusal(error: Exception) -> str:
     """Why the host refused for good, or an empty text where trying again can help."""
-    status = getattr(error, "status", getattr(error, "code", 0))
+    status = getattr(error, "status", None) or getattr(error, "code", 0)
     if isinstance(status, int) and 400 <= status < 500 and status not in (408, 425, 429):
         return f"the host refuses with status {status}"
     if isinstance(error, PermissionError):

@@ -73,11 +73,10 @@ def _read_one(file: LocalFile, file_format: str, encoding: str) -> pa.Table:
         with _plain(file) as stream:
             if kind == "parquet":
                 table = parquet.read(stream, file.uri)
-            elif kind == "jsonl":
-                table = jsonlines.read(Decoded(stream, encoding, file.uri))
             else:
-                delimiter = "\t" if ".tsv" in file.name else ","
-                table = delimited.read(Decoded(stream, encoding, file.uri), delimiter)
+                with Decoded(stream, encoding, file.uri) as source:
+                    delimiter = "\t" if ".tsv" in file.name else ","
+                    table = jsonlines.read(source) if kind == "jsonl" else delimited.read(source, delimiter)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{file.uri}: the gzip stream is damaged or cut off ({error}); get the file again") from error
     after = file.path.stat()
