@@ -148,17 +148,16 @@ def join_history(project: FeatureProject, service: Service, history: Path, keys:
     return found[list(service.features)].astype("float64").set_axis(keys.index)
 
 
-def write_online(project: FeatureProject, folder: Path, start: datetime, end: datetime) -> None:
+def write_online(project: FeatureProject, folder: Path, as_of: datetime) -> None:
     """Fill `online.db` in `folder` from its history tables and leave a registry with relative paths.
 
     Args:
-        start: before the first event; end: when the last one was known (the tables hold nothing later).
+        as_of: the day on which the last outcome became known; the tables hold nothing later.
     """
     with _quiet():
         _keep_utc()
         store = _apply(project, folder, (folder / HISTORY).absolute())
-        # A day on either side: Feast compares in the machine's time zone, and the tables end where they should.
-        store.materialize(start - timedelta(days=1), end + timedelta(days=1))
+        store.materialize(datetime.fromtimestamp(0, UTC), as_of + timedelta(days=1))  # all of that day
         _close(store)
         (folder / REGISTRY).unlink()
         _close(_apply(project, folder, Path(HISTORY)))

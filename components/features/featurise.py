@@ -64,7 +64,7 @@ def featurise(recipe: Recipe, clean: Path, out: Path) -> TrainingSetRef:
     with publishing(out) as staging:
         write_history(folder, service.views, rows, staging / HISTORY, [split.validation_from, split.test_from])
         features = join_history(project, service, staging / HISTORY, typed)
-        write_online(project, staging, rows.start.to_pydatetime(), rows.as_of.to_pydatetime())
+        write_online(project, staging, rows.as_of.to_pydatetime())
         columns = _columns(recipe, service)
         frame = pd.concat([typed, features], axis=1)[columns]
         splits = tuple(_write_split(staging, name, frame.iloc[at]) for name, at in split.positions.items())

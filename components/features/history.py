@@ -48,12 +48,6 @@ class Rows:
         last: pd.Timestamp = self.typed["event_timestamp"].max()
         return last.normalize() + pd.Timedelta(days=self.label_delay_days)
 
-    @property
-    def start(self) -> pd.Timestamp:
-        """The first event."""
-        first: pd.Timestamp = self.typed["event_timestamp"].min()
-        return first
-
 
 def write_history(repo: Path, views: Sequence[View], rows: Rows, out: Path, cuts: Sequence[pd.Timestamp]) -> None:
     """Write `<table>.parquet` for each view's table into `out`, as known at `rows.as_of`, sorted by key and time.

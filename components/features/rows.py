@@ -14,7 +14,7 @@ from components.core.errors import UserError
 from components.core.recipe import Recipe
 from components.features.repository import RESERVED, nearest
 
-YEARS = range(1700, 2200)  # what nanoseconds since 1970 can hold, with room for delays; Feast's engines count in them
+YEARS = range(1970, 2200)  # Feast counts time from 1970, and its engines in nanoseconds, which end in 2262
 
 
 def read_clean(path: Path) -> pd.DataFrame:

@@ -85,7 +85,7 @@ def test_late_records_count_from_their_arrival_and_the_newest_event_wins(tmp_pat
     expected = [newest(meter, moment) for meter, moment in zip(frame["meter"], taken, strict=True)]
     np.testing.assert_array_equal(got, expected)
 
-    write_online(project, out, seen.start.to_pydatetime(), seen.as_of.to_pydatetime())
+    write_online(project, out, seen.as_of.to_pydatetime())
     store = OnlineStore(out)
     try:
         for meter in sorted(set(frame["meter"])):
