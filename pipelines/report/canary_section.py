@@ -64,9 +64,9 @@ def _margins(facts: Facts) -> str:
     errors, latency = words.number(100 * asked["error_margin"]), words.number(asked.get("latency_ratio"), 1)
     deadline, rate = (words.number(asked.get(name)) for name in ("deadline_seconds", "requests_per_second"))
     return (
-        f"The candidate may be worse by at most {errors} percentage points of errors, {latency} times the latency and a "
-        f"mean score shift of {words.number(asked.get('score_shift'))}. On one machine these margins are wide on purpose: "
-        f"the rollout has at most {deadline} seconds at {rate} requests a second, both versions share the same cores, and "
-        "the traffic is held-out rows played again. That little traffic cannot prove a small difference. A cluster with "
-        "hours of real traffic takes narrow ones."
+        f"The candidate may be worse by at most {errors} percentage points of errors, {latency} times the latency and "
+        f"a mean score shift of {words.number(asked.get('score_shift'))}. On one machine these margins are wide on "
+        f"purpose: the rollout has at most {deadline} seconds at {rate} requests a second, both versions share the "
+        "same cores, and the traffic is held-out rows played again. That little traffic cannot prove a small "
+        "difference. A cluster with hours of real traffic takes narrow ones."
     )

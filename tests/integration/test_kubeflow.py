@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import re
 import socket
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from components.core.errors import TransientError, UserError
+from components.core.home import Home
+from components.core.recipe import Recipe, load_recipe, parse_recipe
 from pipelines import kubeflow_client
+from pipelines.code_version import git_revision
 from pipelines.compile import compile_pipeline
-from pipelines.kubeflow import SCHEDULED_DAY, schedule, submit
+from pipelines.kubeflow import SCHEDULED_DAY, schedule, schedule_retrain, submit, submit_retrain
+from pipelines.recipes import locate
 from tests.fakes.demo_pipeline import demo
 from tests.fakes.fake_kfp import INVALID, UNAVAILABLE, FakeKfp, fake_kfp
+from tests.fakes.fake_kfp_scheduler import tick
 
 CRON = "0 0 6 * * 1"
 ARGUMENTS = {"source": "s3://bucket/rows", "rate": 0.2}
@@ -289,6 +297,57 @@ def test_shared_installation_asks_for_a_namespace(package: Path) -> None:
         with pytest.raises(UserError, match="KFP_NAMESPACE"):
             submit(fake.url, package, "demo", "git-abc", ARGUMENTS, "tests")
         assert fake.changes() == []
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    """The laptop recipe as shipped."""
+    return load_recipe(locate("laptop"))
+
+
+def test_retraining_is_submitted_as_a_version_named_by_the_revision(fake: FakeKfp, recipe: Recipe) -> None:
+    """`pilotline submit` sends the compiled retraining pipeline and the recipe with a run id of its own."""
+    done = submit_retrain(recipe, fake.url, "gpu-pool", "pilotline", "/pilotline")
+    assert done["version_name"] == f"git-{git_revision()}"
+    sent = fake.runs[done["run_id"]]["runtime_config"]["parameters"]
+    assert parse_recipe(sent["recipe"]).digest == recipe.digest
+    assert re.fullmatch(r"laptop-\d{8}T\d{6}Z", sent["run_id"])
+    assert sent["code_version"].startswith("src-")
+    assert sent["home"] == "/pilotline"
+    assert "platform_spec" in fake.versions[done["version_id"]]["pipeline_spec"]
+    assert json.loads(json.dumps(done)) == done
+
+
+def test_scheduled_retraining_reads_up_to_the_scheduled_day(fake: FakeKfp, recipe: Recipe, home: Home) -> None:
+    """Each tick's interval ends on its own day, its run id is its time, and no second run starts beside the first."""
+    done = schedule_retrain(recipe, fake.url, "", "pilotline", "/pilotline", CRON)
+    runs = []
+    for moment in (datetime(2026, 11, 2, 6, tzinfo=UTC), datetime(2026, 11, 9, 6, tzinfo=UTC)):
+        run = tick(fake, done["recurring_run_id"], moment)
+        assert run is not None
+        assert tick(fake, done["recurring_run_id"], moment) is None
+        run["state"] = "SUCCEEDED"
+        runs.append(run["runtime_config"]["parameters"])
+    assert [parse_recipe(run["recipe"]).source.until for run in runs] == ["2026-11-02", "2026-11-09"]
+    assert [run["run_id"] for run in runs] == ["laptop-20261102060000", "laptop-20261109060000"]
+    assert all(home.run(run["run_id"]) for run in runs)
+
+
+def test_server_that_leaves_macros_is_refused_by_the_first_step(fake: FakeKfp, recipe: Recipe, home: Home) -> None:
+    """Where the scheduled time is not filled in, the run's id is no name and nothing is trained."""
+    done = schedule_retrain(recipe, fake.url, "", "pilotline", "/pilotline", CRON)
+    run = tick(fake, done["recurring_run_id"], datetime(2026, 11, 2, tzinfo=UTC), expands=False)
+    assert run is not None
+    with pytest.raises(UserError, match="run id"):
+        home.run(run["runtime_config"]["parameters"]["run_id"])
+
+
+def test_recipe_that_looks_like_a_macro_is_refused(fake: FakeKfp, recipe: Recipe) -> None:
+    """Double brackets in a recipe could be replaced by the server, so they are refused before any call."""
+    odd = recipe.model_copy(update={"source": recipe.source.model_copy(update={"query": "[[Index]]"})})
+    with pytest.raises(UserError, match="macro"):
+        schedule_retrain(odd, fake.url, "", "pilotline", "/pilotline", CRON)
+    assert fake.calls == []
 
 
 def _forget(endpoint: Endpoint, recurring_run_id: str) -> None:
