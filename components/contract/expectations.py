@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -114,7 +115,9 @@ def _run(frame: pd.DataFrame, expectations: Sequence[gxe.Expectation]) -> list[A
     batch = asset.add_batch_definition_whole_dataframe("rows")
     suite = context.suites.add(gx.ExpectationSuite(name="contract", expectations=list(expectations)))
     run = context.validation_definitions.add(gx.ValidationDefinition(name="contract", data=batch, suite=suite))
-    return list(run.run(batch_parameters={"dataframe": frame}, result_format="COMPLETE").results)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This pattern is interpreted as a regular expression, and has match groups")
+        return list(run.run(batch_parameters={"dataframe": frame}, result_format="COMPLETE").results)
 
 
 def _observe(rule: Rule, result: Any, rows: int) -> Observation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,8 +77,9 @@ def _result(
         return _absent(rule, absent, contract)
     if not rows:
         return _told(rule, "insufficient", None, "there is no row to look at")
-    if seen is None or seen.error:
-        return _told(rule, "fail", None, f"the engine gave no result ({seen.error if seen else 'left out'})")
+    if seen is None or seen.error or not math.isfinite(seen.value):
+        why = "left out" if seen is None else seen.error or f"it counts {seen.value}"
+        return _told(rule, "fail", None, f"the engine gave no result ({why})")
     if rule.kind == "column":
         return _told(rule, "pass" if seen.value == 1 else "fail", "present" if seen.value == 1 else "missing", "")
     observed = 100 * seen.value / rows if rule.limit.unit == "percent" else seen.value

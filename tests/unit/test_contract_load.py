@@ -1,0 +1,171 @@
+"""Loading a contract: what it declares becomes rules, and what cannot be checked is refused with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components.contract.contract import load
+from components.contract.reading import reads, strptime_formats
+from components.contract.rules import Limit, Reading
+from components.core.errors import UserError
+from components.core.paths import PROJECT_ROOT
+from tests.fakes.contract_case import contract_file
+
+COMPLAINTS = PROJECT_ROOT / "data_contracts" / "complaints.odcs.yaml"
+
+
+def test_the_complaints_contract_declares_all_columns() -> None:
+    """18 columns, two of them optional, a protected one and masked ones, a unique key and a least number of rows."""
+    contract = load(COMPLAINTS)
+    assert len(contract.columns) == 18
+    assert {column.name for column in contract.columns if column.optional} == {
+        "Consumer consent provided?",
+        "Consumer disputed?",
+    }
+    assert {column.name for column in contract.columns if column.protected} == {"Tags"}
+    assert {column.name for column in contract.columns if column.masked} >= {"Consumer complaint narrative", "ZIP code"}
+    named = {(rule.name, rule.subject): rule for rule in contract.rules}
+    assert len(named) == len(contract.rules)
+    assert named["unique", "Complaint ID"].kind == "unique"
+    assert named["enough-rows", ""].limit == Limit("mustBeGreaterOrEqualTo", 500.0, 500.0)
+    assert named["date", "Date received"].reading == Reading("time", ("%m/%d/%y", "%Y-%m-%d"), low="2011-12-01")
+    assert named["state-is-a-code", "State"].missing == ("", "None", "N/A")
+    assert contract.max_quarantine_percent == 5
+    assert (contract.version, contract.status) == ("1.0.0", "active")
+
+
+def test_the_standard_s_own_linter_accepts_it() -> None:
+    """The contract is valid against the schema that `datacontract lint` uses."""
+    import json
+    from importlib.resources import files
+
+    import jsonschema
+
+    schema = json.loads((files("datacontract") / "schemas" / "odcs-3.2.0.schema.json").read_text())
+    jsonschema.validate(yaml.safe_load(COMPLAINTS.read_text()), schema)
+
+
+def test_a_key_of_several_columns_is_unique_as_a_whole(tmp_path: Path) -> None:
+    """Parts of a composite key are ordered by position and need not be unique alone."""
+    path = contract_file(
+        tmp_path / "c.yaml",
+        [
+            {"name": "b", "primaryKey": True, "primaryKeyPosition": 2},
+            {"name": "a", "primaryKey": True, "primaryKeyPosition": 1},
+        ],
+    )
+    unique = [rule for rule in load(path).rules if rule.kind == "unique"]
+    assert [rule.columns for rule in unique] == [("a", "b")]
+
+
+def _property(**keys: Any) -> dict[str, Any]:
+    return {"name": "a", **keys}
+
+
+def _quality(**keys: Any) -> dict[str, Any]:
+    return _property(quality=[keys])
+
+
+@pytest.mark.parametrize(
+    ("declared", "named"),
+    [
+        (_property(requird=True), ("schema[0].properties[0]", "'requird'", "did you mean 'required'")),
+        (_property(required="yes"), ("properties[0].required", "'yes'", "bool")),
+        (_property(logicalType="geometry"), ("logicalType", "'geometry'")),
+        (_property(logicalTypeOptions={"maxLenght": 3}), ("logicalTypeOptions", "'maxLenght'", "'maxLength'")),
+        (_property(logicalTypeOptions={"format": "email"}), ("logicalTypeOptions", "'format'")),
+        (_property(logicalTypeOptions={"pattern": "("}), ("pattern", "regular expression")),
+        (_property(logicalTypeOptions={"minLength": 5, "maxLength": 2}), ("minLength 5",)),
+        (_property(logicalType="date", logicalTypeOptions={"format": "MM/QQ"}), ("format", "'QQ'")),
+        (_property(logicalType="date", logicalTypeOptions={"minimum": "soon"}), ("bound", "soon")),
+        (_property(logicalType="number", logicalTypeOptions={"multipleOf": 2}), ("'multipleOf'",)),
+        (_property(enum=[{"value": True}]), ("enum[0].value", "quote it")),
+        (_property(customProperties=[{"property": "columnPresence", "value": "maybe"}]), ("columnPresence",)),
+        (_quality(metric="nullValues", mustBe=0, severty="x"), ("quality[0]", "'severty'", "'severity'")),
+        (_quality(metric="nullValues", mustBe=0, severity="fatal"), ("severity", "'fatal'", "warning")),
+        (_quality(metric="nulls", mustBe=0), ("metric", "'nulls'", "nullValues")),
+        (_quality(metric="nullValues"), ("quality[0]", "operators")),
+        (_quality(metric="nullValues", mustBe=0, mustBeLessThan=3), ("2 of the operators",)),
+        (_quality(metric="nullValues", mustBe="none"), ("mustBe", "'none'", "number")),
+        (_quality(metric="nullValues", mustBeBetween=[1]), ("mustBeBetween", "two numbers")),
+        (_quality(metric="nullValues", mustBe=0, unit="share"), ("unit", "'share'", "percent")),
+        (_quality(metric="duplicateValues", mustBe=0, unit="percent"), ("unit", "duplicateValues")),
+        (_quality(metric="rowCount", mustBe=1), ("rowCount", "property")),
+        (_quality(metric="invalidValues", mustBe=0), ("validValues", "pattern")),
+        (_quality(metric="invalidValues", mustBe=0, arguments={"validValues": [True]}), ("validValues[0]", "quote")),
+        (_quality(metric="nullValues", mustBeLessThan=9, severity="warning"), ("warning", "mustBe: 0")),
+        (_quality(type="sql", query="select 1", mustBe=0), ("'sql'", "not checked")),
+        (_quality(type="custom", engine="soda", implementation="x"), ("'custom'", "not checked")),
+    ],
+)
+def test_what_cannot_be_checked_is_refused_with_its_place(
+    declared: dict[str, Any], named: tuple[str, ...], tmp_path: Path
+) -> None:
+    """An unknown key or a rule that this version cannot check is an error with the path in the YAML, never skipped."""
+    path = contract_file(tmp_path / "c.yaml", [declared])
+    with pytest.raises(UserError, match=r"contract .*c\.yaml: schema") as raised:
+        load(path)
+    assert [part for part in named if part not in str(raised.value)] == [], str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("{", "not valid YAML"),
+        ("- a", "no mapping"),
+        ("id: a\nid: b", "stands twice"),
+        ("id: a\nversion: 1.0.0\napiVersion: v2.2.2", "v2.2.2"),
+        ("id: a\nversion: 1.0\napiVersion: v3.1.0", "version"),
+        ("id: a\nversion: 1.0.0\napiVersion: v3.1.0\nschema: []", "describes 0 objects"),
+        ("id: a\nversion: 1.0.0\napiVersion: v3.1.0\nshema: []", "did you mean 'schema'"),
+    ],
+)
+def test_files_that_are_no_contract(text: str, named: str, tmp_path: Path) -> None:
+    """One line with the file's name."""
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"c\.yaml") as raised:
+        load(path)
+    assert named in str(raised.value)
+    with pytest.raises(UserError, match="no such file"):
+        load(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "formats"),
+    [
+        ("yyyy-MM-dd", ("%Y-%m-%d",)),
+        ("[MM/dd/yy][yyyy-MM-dd]", ("%m/%d/%y", "%Y-%m-%d")),
+        ("yyyy-MM-dd['T'HH:mm:ss]", ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d")),
+        ("dd 'o''clock' MMM 100%", ("%d o'clock %b 100%%",)),
+    ],
+)
+def test_patterns_of_the_standard_become_strptime_formats(pattern: str, formats: tuple[str, ...]) -> None:
+    """JDK patterns with optional sections and quoted text."""
+    assert strptime_formats(pattern) == formats
+
+
+@pytest.mark.parametrize(
+    ("text", "reading", "fits"),
+    [
+        ("02/29/24", Reading("time", ("%m/%d/%y",)), True),
+        ("02/29/25", Reading("time", ("%m/%d/%y",)), False),
+        ("2025-01-01", Reading("time", ("%Y-%m-%d",), low="2025-01-01"), True),
+        ("2025-01-01", Reading("time", ("%Y-%m-%d",), low="2025-01-01", open_low=True), False),
+        ("2025-01-02T00:30:00+0100", Reading("time", ("%Y-%m-%dT%H:%M:%S%z",), high="2025-01-01T23:30:00+00:00"), True),
+        ("7", Reading("integer", low="0", high="7"), True),
+        ("7", Reading("integer", high="7", open_high=True), False),
+        ("7.0", Reading("integer"), False),
+        ("-1.5e3", Reading("number"), True),
+        ("nan", Reading("number"), False),
+        ("1_000", Reading("number"), False),
+        ("٣", Reading("integer"), False),
+    ],
+)
+def test_texts_read_as_times_and_numbers(text: str, reading: Reading, fits: bool) -> None:
+    """The calendar counts, bounds may be open, and only plain ASCII digits are numbers."""
+    assert reads(text, reading) is fits
