@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from components.core.engine_time import engine_time
@@ -54,6 +55,7 @@ class Tracking:
         self.uri = uri
         self.artifact_root = artifact_root.absolute()
         self.models = (models or artifact_root.parent / "models").absolute()
+        self._threads, self._depth = RLock(), 0
 
     @classmethod
     def at(cls, home: Home) -> Tracking:
@@ -246,22 +248,20 @@ class Tracking:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """One writer at a time where the store is embedded (re-entrant calls open the lock once a process)."""
-        if not self._embedded or getattr(self, "_held", False):
+        """One writer at a time where the store is embedded: among threads by a lock, among processes by a file."""
+        if not self._embedded:
             yield
             return
-        try:
-            self.artifact_root.mkdir(parents=True, exist_ok=True)
-            stream = (self.artifact_root / ".lock").open("w")
-        except OSError as error:
-            raise UserError(f"{self.artifact_root}: cannot be written ({error.strerror}); choose --home") from error
-        with stream:
-            _wait_for(stream.fileno(), self.artifact_root)
-            self._held = True
-            try:
+        with self._threads:
+            if self._depth:
                 yield
+                return
+            self._depth += 1
+            try:
+                with _locked(self.artifact_root):
+                    yield
             finally:
-                self._held = False
+                self._depth -= 1
 
     def _call(self, method: str, *args: Any, **options: Any) -> Any:
         """Call the client, again after a moment where SQLite was locked; other failures become our errors."""
@@ -281,22 +281,31 @@ class Tracking:
 
 def _translated(error: Exception, uri: str) -> PilotlineError:
     code = getattr(error, "error_code", "")
-    where = re.sub(r"//[^/@]*@", "//", uri)  # without user and password
+    where, why = (re.sub(r"//[^/@\s]*@", "//", text) for text in (uri, one_line(error)))  # no user, no password
     if code in {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS", "BAD_REQUEST"}:
-        return UserError(f"MLflow at {where}: {one_line(error)[:300]}")
-    return TransientError(f"MLflow at {where} does not answer as it should ({one_line(error)[:300]}); run again")
+        return UserError(f"MLflow at {where}: {why[:300]}")
+    return TransientError(f"MLflow at {where} does not answer as it should ({why[:300]}); run again")
 
 
-def _wait_for(handle: int, where: Path, seconds: float = 60.0) -> None:
+@contextmanager
+def _locked(folder: Path, seconds: float = 60.0) -> Iterator[None]:
+    """Hold the folder's lock file; the kernel frees the lock of a killed process."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = (folder / ".lock").open("w")
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another home with --home") from error
     deadline = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError as error:
-            if time.monotonic() > deadline:
-                raise TransientError(f"{where}: another process holds MLflow's lock; run again") from error
-            time.sleep(0.05)
+    with stream:
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise TransientError(f"{folder}: another process holds MLflow's lock; run again") from error
+                time.sleep(0.05)
+        yield
 
 
 def _metric_name(name: str) -> str:

@@ -76,7 +76,7 @@ class Rank:
     def run(self) -> None:
         """Train from the newest whole checkpoint to the end, and publish the export."""
         self.resume()
-        self.clock, self.tokens = time.perf_counter(), 0
+        self.begin_clock()
         while self.state.step < self.training.steps and self.state.checks_since_best < self.training.patience:
             self.one_step()
             done = self.state.step
@@ -84,6 +84,10 @@ class Rank:
                 self.save()
         self.finish()
         self.engine.close()
+
+    def begin_clock(self) -> None:
+        """Tokens a second are counted from here."""
+        self.clock, self.tokens = time.perf_counter(), 0
 
     def one_step(self) -> None:
         """One step of the optimizer, and what is due after it."""
@@ -109,9 +113,8 @@ class Rank:
             raise UserError(
                 f"training diverged at step {self.state.step}: loss is {mean}; lower training.learning_rate"
             )
-        now = time.perf_counter()
-        speed = self.tokens / max(now - self.clock, 1e-9)
-        self.clock, self.tokens = now, 0
+        speed = self.tokens / max(time.perf_counter() - self.clock, 1e-9)
+        self.begin_clock()
         norm = self.engine.gradient_norm()
         self.point({"loss": mean, "lr": rate, "grad_norm": norm, "tokens_per_second": round(speed, 1)})
 

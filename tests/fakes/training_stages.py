@@ -1,0 +1,35 @@
+"""Run under torchrun: the same tiny job at several ZeRO stages in one process group; rank 0 writes the weights.
+
+usage: torchrun ... -m tests.fakes.training_stages ROOT STAGE [STAGE ...]   (ROOT/stage-N/job.json is there)
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from components.training.job import Job
+from components.training.worker import Rank
+
+
+def main(root: Path, stages: list[int]) -> None:
+    """Train each stage's job to its last step, without its export."""
+    torch.set_num_threads(1)
+    for stage in stages:
+        rank = Rank(Job.read(root / f"stage-{stage}" / "job.json"))
+        rank.begin_clock()
+        while rank.state.step < rank.training.steps:
+            rank.one_step()
+        with torch.no_grad(), rank.engine.weights(rank.objective) as current:
+            tensors = {f"weight.{i}": tensor.clone() for i, tensor in enumerate(current)}
+        tensors |= {f"average.{i}": p.detach().clone() for i, p in enumerate(rank.average.parameters())}
+        if rank.chief:
+            save_file(tensors, root / f"stage-{stage}" / "weights.safetensors")
+        rank.engine.wait()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), [int(stage) for stage in sys.argv[2:]])
