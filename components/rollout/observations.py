@@ -29,9 +29,10 @@ class Observation:
     """One request: the arm drawn ("" where the caller never learnt it), what that arm did, and what the user got.
 
     `mirrored`: what the canary did with the same request in shadow, None where it was not mirrored.
-    `surprise` names a version other than the one that the answering arm is to serve, as "canary answered as '7'".
-    `user_failed`: the caller got no usable answer. `expected` is the score that evaluation gave to the row, `outcome`
-    the row's known label.
+    `model_seconds`: time at the answering arm alone, which a mirrored twin's time compares with.
+    `surprise`: a version other than the one that the answering arm is to serve, as "canary answered as '7', not '2'".
+    `user_failed`: the caller got no usable answer. `expected`: the score that evaluation gave to the row.
+    `outcome`: the row's known label.
     """
 
     drawn_arm: str
@@ -39,6 +40,7 @@ class Observation:
     own: ArmOutcome
     mirrored: ArmOutcome | None
     user_failed: bool
+    model_seconds: float = math.inf
     surprise: str = ""
     expected: float | None = None
     outcome: int | None = None
@@ -72,7 +74,8 @@ def observe(
     """
     answered = 200 <= decision.http_status < 300 and decision.status != "refused"
     own = answered and decision.answered_by == decision.drawn
-    invalid = own and not (valid_score(decision.score) and decision.label in labels)
+    usable = own and valid_score(decision.score) and decision.label in labels
+    invalid = not usable and (own or decision.failure == "invalid")
     expects = versions.get(decision.answered_by)
     surprise = ""
     if answered and expects is not None and decision.model_version != expects:
@@ -80,7 +83,10 @@ def observe(
     return Observation(
         drawn_arm=decision.drawn if decision.drawn in ("stable", "canary") else "",
         weight=decision.weight,
-        own=ArmOutcome(not own, invalid, _seconds(decision.seconds), decision.score if own and not invalid else None),
+        own=ArmOutcome(
+            not usable and not invalid, invalid, _seconds(decision.seconds), decision.score if usable else None
+        ),
+        model_seconds=_seconds(decision.model_seconds if decision.model_seconds is not None else decision.seconds),
         mirrored=_mirrored(decision),
         user_failed=not answered or decision.label not in labels,
         surprise=surprise,

@@ -7,24 +7,26 @@ Whatever happens in between, traffic ends on stable unless the verdict is a pass
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from components.core.errors import IntegrityError, TransientError, one_line
 from components.core.protocols import Served, ServingStack
 from components.core.recipe import Recipe
 from components.core.records import ModelVersionRef, RuleResult
-from components.rollout.evalues import RunningQuantile
 from components.rollout.golden import golden_rules
 from components.rollout.margins import Margins, split_steps
 from components.rollout.observations import Observation
 from components.rollout.retreat import retreat
 from components.rollout.slo import slo_rules
-from components.rollout.traffic import Traffic
+from components.rollout.traffic import Look, Traffic
 from components.rollout.verdict import CONTINUE, ENDS, FAIL, INCONCLUSIVE, PASS, Judge, Verdict
 
 SENTINEL_SECONDS = 5.0  # how often a canary under traffic is asked a few golden rows again
 SENTINEL_ROWS = 4
+BASELINE_REQUESTS = 60
 
 
 class Stages:
@@ -42,7 +44,7 @@ class Stages:
         self.recipe, self.ref, self.stack, self.traffic = recipe, ref, stack, traffic
         self._dirs = {role: directory for role, directory in model_dirs.items() if directory is not None}
         self._golden_rows = traffic.replay.golden(recipe.rollout.golden_requests)
-        self._sentinel_at = 0
+        self._sentinel_at, self._stable_served = 0, False
         self.rules: list[RuleResult] = []
         self.engine = ""
 
@@ -82,13 +84,16 @@ class Stages:
         self.stack.stop("stable")
 
     def _restore_stable(self) -> None:
-        """Start the champion's replica where it does not live."""
-        if self.stack.alive("stable"):
-            return
+        """Start the champion's replica again where it served and does not live."""
+        if self._stable_served and not self.stack.alive("stable"):
+            self._start_stable()
+
+    def _start_stable(self) -> None:
         ref = self.ref
         served = self.stack.start("stable", self._dirs["stable"], ref.champion_version, ref.champion_digest)
         if served.digest != ref.champion_digest:
             raise IntegrityError(f"stable serves digest {served.digest[:12]}, not {ref.champion_digest[:12]}")
+        self._stable_served = True
         self.traffic.note("start", f"stable: version {ref.champion_version} is ready ({served.engine})")
 
     def _first_version(self) -> Verdict:
@@ -96,7 +101,8 @@ class Stages:
         return self._started("stable") or self._golden("stable", "golden set") or self._service_level()
 
     def _next_version(self) -> Verdict:
-        self._restore_stable()
+        self._launch()
+        self._start_stable()
         if ended := self._started("canary") or self._golden("canary", "golden set") or self._stable_answers():
             return ended
         judge = Judge(Margins.of(self.recipe), len(split_steps(self.recipe)))
@@ -107,6 +113,13 @@ class Stages:
             if passed.outcome != PASS:
                 return passed
         return self._golden("canary", "golden set again") or self._full(passed)
+
+    def _launch(self) -> None:
+        """Both replicas load side by side; `start` waits for each."""
+        ref = self.ref
+        if not self.stack.alive("stable"):
+            self.stack.launch("stable", self._dirs["stable"], ref.champion_version, ref.champion_digest)
+        self.stack.launch("canary", self._dirs["candidate"], ref.version, ref.digest)
 
     def _started(self, arm: str) -> Verdict | None:
         """Start the candidate; one that does not come up, or comes up as another, has failed."""
@@ -150,13 +163,12 @@ class Stages:
         reason = f"stable gave no answer to {silent} of {len(self._golden_rows)} golden rows"
         return self._end(INCONCLUSIVE, "stable", "golden set", reason)
 
-    def _baseline(self) -> list[float]:
-        """Stable's latencies in seconds, while it answers alone with both replicas up and warm on the same cores."""
-        polls = self.traffic.polls(RunningQuantile.WARM_UP * 1.2)
-        seen = [one for _ in range(polls) for one in self.traffic.poll()]
-        answered = [one.own.seconds for one in seen if not one.own.failed]
-        self.traffic.note("baseline", f"{len(answered)} of {len(seen)} requests answered by stable alone")
-        return answered
+    def _baseline(self) -> list[Observation]:
+        """Stable alone at the rollout's rate, both replicas up and warm on the same cores."""
+        seen = self.traffic.drive(BASELINE_REQUESTS, lambda _: False)
+        answered = sum(one.own.score is not None for one in seen)
+        self.traffic.note("baseline", f"{answered} of {len(seen)} requests answered by stable alone")
+        return seen
 
     def _stage(self, judge: Judge, weight: int) -> Verdict:
         """Shadow (weight 0) or one step."""
@@ -171,38 +183,50 @@ class Stages:
         self.traffic.note(judge.stage, begins)
         verdict = self._watch(judge)
         self.rules += verdict.rules
-        self.traffic.note(judge.stage, verdict.text, verdict.outcome)
         return verdict
 
     def _watch(self, judge: Judge) -> Verdict:
-        """Send traffic and look after each poll, until the judge decides or the deadline comes."""
+        """Send traffic and look at all that is new, until the judge decides or the deadline comes."""
         rollout, began = self.recipe.rollout, self.traffic.seconds
-        polls, asked = self.traffic.polls(rollout.deadline_seconds * rollout.requests_per_second), began
-        for poll in range(1, polls + 1):
-            for seen in self._sent(judge):
+        asked, verdict = began, judge.verdict(0.0, rollout.deadline_seconds)
+
+        def look(fresh: Sequence[Observation]) -> bool:
+            nonlocal asked, verdict
+            for seen in fresh:
                 judge.add(seen)
+            self._check_alive(judge)
             elapsed = self.traffic.seconds - began
-            self._look(judge)
-            verdict = judge.verdict(elapsed, rollout.deadline_seconds, last=poll == polls)
-            if verdict.outcome != CONTINUE:
-                break
-            if self.traffic.seconds - asked >= SENTINEL_SECONDS:
-                asked = self.traffic.seconds
+            verdict = judge.verdict(elapsed, rollout.deadline_seconds)
+            if verdict.outcome == CONTINUE and began + elapsed - asked >= SENTINEL_SECONDS:
+                asked = began + elapsed
                 self.traffic.note(judge.stage, verdict.why)
                 self._sentinel(judge)
+            if verdict.outcome == FAIL:
+                self._weight_off()
+            return verdict.outcome != CONTINUE
+
+        self._drive(judge, look)
+        if verdict.outcome == CONTINUE:
+            verdict = judge.verdict(self.traffic.seconds - began, rollout.deadline_seconds, last=True)
+        self.traffic.note(judge.stage, verdict.text, verdict.outcome)
         return verdict
 
-    def _sent(self, judge: Judge) -> list[Observation]:
-        """The next requests; where the stack raises and the canary is dead, that is the canary's doing."""
+    def _drive(self, judge: Judge, look: Look) -> None:
+        """All requests until the deadline; where the stack raises and the canary is dead, the canary did it."""
+        rollout = self.recipe.rollout
         try:
-            return self.traffic.poll()
+            self.traffic.drive(math.ceil(rollout.deadline_seconds * rollout.requests_per_second), look)
         except TransientError:
-            self._look(judge)
+            self._check_alive(judge)
             if judge.objection is None:
                 raise
-            return []
 
-    def _look(self, judge: Judge) -> None:
+    def _weight_off(self) -> None:
+        """At once, while requests are still under way; `retreat` makes sure of it."""
+        with suppress(Exception):
+            self.stack.set_weight(0)
+
+    def _check_alive(self, judge: Judge) -> None:
         """Do both replicas live?"""
         if not self.stack.alive("canary"):
             judge.object(FAIL, "alive", "the canary's replica died")
@@ -210,12 +234,15 @@ class Stages:
             judge.object(INCONCLUSIVE, "stable", "stable's replica died")
 
     def _sentinel(self, judge: Judge) -> None:
-        """A few golden rows again, in turn: a canary may be well at first and then wrong."""
+        """A few golden rows again, in turn: a canary may be well at first and then wrong.
+
+        Answers that do not come are left to the statistics, which compare them with stable's.
+        """
         rows = [self._golden_rows[(self._sentinel_at + step) % len(self._golden_rows)] for step in range(SENTINEL_ROWS)]
         self._sentinel_at += SENTINEL_ROWS
-        for rule in self._ask_golden("canary", rows, judge.stage):
-            if rule.outcome == "fail":
-                judge.object(FAIL, rule.rule, rule.reason)
+        _, parity = self._ask_golden("canary", rows, judge.stage)
+        if parity.outcome == "fail":
+            judge.object(FAIL, parity.rule, parity.reason)
 
     def _full(self, last: Verdict) -> Verdict:
         """All traffic to the candidate; nothing is left to compare with, so it only has to live."""
@@ -228,14 +255,19 @@ class Stages:
 
     def _service_level(self) -> Verdict:
         """Replay against absolute limits; ends early where the limit of errors is already out of reach."""
-        rollout, seen = self.recipe.rollout, list[Observation]()
+        rollout, known, dead = self.recipe.rollout, list[Observation](), False
         began = self.traffic.seconds
-        while len(seen) < rollout.slo_requests and self.traffic.seconds - began < rollout.deadline_seconds:
-            seen += self.traffic.poll()
-            if not self.stack.alive("stable"):
-                return self._fail("alive", "slo", "the candidate's replica died")
-            if sum(one.own.failed for one in seen) > rollout.slo_error_rate * max(rollout.slo_requests, len(seen)):
-                break
+
+        def look(fresh: Sequence[Observation]) -> bool:
+            nonlocal dead
+            known.extend(fresh)
+            dead = not self.stack.alive("stable")
+            hopeless = sum(one.own.failed for one in known) > rollout.slo_error_rate * rollout.slo_requests
+            return dead or hopeless or self.traffic.seconds - began > rollout.deadline_seconds
+
+        seen = self.traffic.drive(rollout.slo_requests, look)
+        if dead:
+            return self._fail("alive", "slo", "the candidate's replica died")
         rules = slo_rules(seen, rollout)
         self.rules += rules
         outcomes = {"fail": FAIL, "insufficient": INCONCLUSIVE}

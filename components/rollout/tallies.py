@@ -103,11 +103,9 @@ class Tallies:
     def stable_unwell(self) -> str:
         """Why stable proves nothing about the canary, or nothing."""
         stable = self.arms["stable"]
-        lowest, _ = rate_interval(stable.failed + stable.invalid, stable.requests)
-        if lowest > self._margins.stable_errors:
+        if _surely_above(stable.failed + stable.invalid, stable.requests, self._margins.stable_errors):
             return f"stable itself fails: {stable.rate('failed')}"
-        lowest, _ = rate_interval(stable.late, stable.requests)
-        if lowest > 0.05:
+        if _surely_above(stable.late, stable.requests, 0.05):
             return f"stable itself is slow: {stable.rate('late')} over {self._margins.slo_seconds * 1000:.0f} ms"
         return ""
 
@@ -173,3 +171,8 @@ class Tallies:
         if stable is not None and canary is not None:
             self.both_scored += 1
             self.flips += (stable >= self._margins.threshold) != (canary >= self._margins.threshold)
+
+
+def _surely_above(count: int, requests: int, limit: float) -> bool:
+    """Whether the rate's interval lies above the limit."""
+    return count > limit * requests and rate_interval(count, requests)[0] > limit

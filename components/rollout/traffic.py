@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from components.core.protocols import ServingStack
+from components.core.protocols import Decision, ServingStack
 from components.core.recipe import Recipe
 from components.core.records import RolloutEvent
 from components.rollout.observations import ArmOutcome, Observation, observe
-from components.rollout.replay import Replay
+from components.rollout.replay import Replay, Row
 
-POLL_SECONDS = 0.5  # requests between two looks at the evidence
+Look = Callable[[Sequence[Observation]], bool]
 
 
 @dataclass
@@ -39,33 +39,34 @@ class Traffic:
         """Since the rollout began."""
         return self.now() - self._began
 
-    @property
-    def batch(self) -> int:
-        """Requests a poll."""
-        return max(1, round(self.recipe.rollout.requests_per_second * POLL_SECONDS))
+    def drive(self, requests: int, look: Look) -> list[Observation]:
+        """Send the next requests, open loop at the recipe's rate; one observation a request, in order of arrival.
 
-    def polls(self, requests: float) -> int:
-        """Polls that send at least so many requests."""
-        return max(1, math.ceil(requests / self.batch))
+        Args:
+            requests: at most so many.
+            look: sees each observation once, in that order, as soon as all before it are known; true ends the drive.
+                What was under way by then is still returned, and its users still count.
 
-    def poll(self) -> list[Observation]:
-        """Send the next requests, open loop at the recipe's rate; one observation a request, in order.
-
-        A request for which the stack returned nothing counts as failed for its user and tells about neither arm.
+        A request for which nothing came back counts as failed for its user and tells about neither arm.
         """
-        rows = self.replay.draw(self.batch)
-        decisions = list(self.stack.decide(rows, self.recipe.rollout.requests_per_second))
-        seen = [
-            observe(decision, self.versions, self.recipe.model.labels, *self._known(row))
-            for row, decision in zip(rows, decisions, strict=False)
-        ]
-        seen += [_LOST] * (len(rows) - len(seen))
-        self.requests += len(rows)
-        self.failed_requests += sum(one.user_failed for one in seen)
-        for one in seen:
-            if one.drawn_arm and math.isfinite(one.own.seconds):
-                self._latencies[one.drawn_arm].append(one.own.seconds * 1000)
-        return seen
+        rows = self.replay.draw(requests)
+        seen: list[Observation] = []
+        ended = False
+
+        def stop(decisions: Sequence[Decision]) -> bool:
+            nonlocal ended
+            fresh = self._observe(rows[len(seen) :], decisions[len(seen) :])
+            seen.extend(fresh)
+            ended = ended or look(fresh)
+            return ended
+
+        decisions = self.stack.decide(rows, self.recipe.rollout.requests_per_second, stop)
+        rest = self._observe(rows[len(seen) :], decisions[len(seen) :])
+        if not ended:
+            rest += [_LOST] * (len(rows) - len(seen) - len(rest))
+            look(rest)
+        self._count([*seen, *rest])
+        return [*seen, *rest]
 
     def note(self, stage: str, text: str, verdict: str = "") -> None:
         """Add to the timeline."""
@@ -82,7 +83,21 @@ class Traffic:
             values |= {f"{arm}_p{level}": quantile(ms, level) for level in (50, 95)}
         return {name: round(value, 3) for name, value in values.items() if value is not None}
 
-    def _known(self, row: Mapping[str, object]) -> tuple[float | None, int | None]:
+    def _observe(self, rows: Sequence[Row], decisions: Sequence[Decision]) -> list[Observation]:
+        labels = self.recipe.model.labels
+        return [
+            observe(decision, self.versions, labels, *self._known(row))
+            for row, decision in zip(rows, decisions, strict=False)
+        ]
+
+    def _count(self, seen: Sequence[Observation]) -> None:
+        self.requests += len(seen)
+        self.failed_requests += sum(one.user_failed for one in seen)
+        for one in seen:
+            if one.drawn_arm and math.isfinite(one.own.seconds):
+                self._latencies[one.drawn_arm].append(one.own.seconds * 1000)
+
+    def _known(self, row: Row) -> tuple[float | None, int | None]:
         row_id = str(row["row_id"])
         return self.replay.evaluated.get(row_id), self.replay.outcomes.get(row_id)
 

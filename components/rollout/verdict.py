@@ -27,7 +27,10 @@ LEAST_BAD_REQUESTS = 3  # fewer failures of the canary never abort by statistics
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is decided now: `rule` names what decided, `why` the reason, `text` a line for people, `rules` the table."""
+    """What is decided now: `rule` names what decided, `why` the reason, `text` is one line for people.
+
+    `rules` is the table of the stage, empty while it goes on.
+    """
 
     outcome: str
     rule: str
@@ -45,13 +48,14 @@ class Judge:
         self._shares = [SHADOW_SHARE, *step_shares(steps)]
         self._harm: list[tuple[float, Comparison]] = []
         self._split_begun = 0
-        self._baseline: tuple[float, ...] = ()
+        self._baseline: dict[bool, list[float]] = {True: [], False: []}
         self.stage, self.weight = "", 0
         self.objection: tuple[str, str, str] | None = None
 
-    def baseline(self, latencies_seconds: Sequence[float]) -> None:
-        """Stable's latencies while it alone answers, both versions being up and warm."""
-        self._baseline = tuple(latencies_seconds)
+    def baseline(self, seen: Sequence[Observation]) -> None:
+        """Requests that stable alone answered, both versions being up and warm: how fast it usually is."""
+        answered = [one for one in seen if one.own.score is not None]
+        self._baseline = {shadow: [_seconds(one, shadow) for one in answered] for shadow in (True, False)}
 
     def begin_shadow(self) -> None:
         """Start the mirrored stage."""
@@ -69,13 +73,15 @@ class Judge:
         self.stage, self.weight, self._proof = stage, weight, proof
         self._harm.append((share, harm))
         self._routing = ArmShare()
-        self._latency = {name: RunningQuantile(level, self._baseline) for name, level in LATENCY_LEVELS.items()}
+        self._latency = {
+            name: RunningQuantile(level, self._baseline[weight == 0]) for name, level in LATENCY_LEVELS.items()
+        }
         self.tallies = Tallies(self.margins)
 
     def add(self, seen: Observation) -> None:
         """Take in one request, in order of arrival."""
         self.tallies.add(seen, self.weight)
-        if not seen.drawn_arm or abs(seen.weight * 100 - self.weight) > 1e-6:
+        if not (seen.drawn_arm and abs(seen.weight * 100 - self.weight) <= 1e-6):
             return  # the caller never learnt the draw, or the weight was just being changed
         self._routing.update(seen.canary, seen.weight)
         if self.weight == 0 and seen.canary:
@@ -89,7 +95,7 @@ class Judge:
         self.tallies.add_slow(seen, slow)
         if not seen.canary:
             for tracker in self._latency.values():
-                tracker.update(seen.own.seconds)
+                tracker.update(_seconds(seen, shadow))
 
     def _slow(self, name: str, seen: Observation) -> tuple[bool, bool | None] | None:
         """Whether each side was slower than it may be at this moment; None while the quantile warms up."""
@@ -97,7 +103,7 @@ class Judge:
         if usual is None:
             return None
         limit = max(usual * self.margins.latency_ratio, usual + self.margins.latency_slack_seconds)
-        own = seen.own.seconds > (limit if seen.canary else usual)
+        own = _seconds(seen, self.weight == 0) > (limit if seen.canary else usual)
         return own, None if seen.mirrored is None else seen.mirrored.seconds > limit
 
     def object(self, outcome: str, rule: str, reason: str) -> None:
@@ -120,7 +126,8 @@ class Judge:
             decided = self._late(last or not elapsed_seconds < deadline_seconds)
         outcome, rule, why = decided
         text = self._line(outcome, rule, why, elapsed_seconds, deadline_seconds)
-        return Verdict(outcome, rule, text, self.rules(decided), why)
+        rules = () if outcome == CONTINUE else self.rules(decided)
+        return Verdict(outcome, rule, text, rules, why)
 
     def _hard(self) -> tuple[str, str, str] | None:
         if self.objection is not None:
@@ -179,9 +186,10 @@ class Judge:
     def _slowed(self) -> str:
         """Stable itself became slow since the canary came: then "no slower than stable" says little."""
         usual = self._latency["latency_p50"].seconds
-        if self.weight == 0 or usual is None or len(self._baseline) < RunningQuantile.WARM_UP:
+        baseline = self._baseline[False]
+        if self.weight == 0 or usual is None or len(baseline) < RunningQuantile.WARM_UP:
             return ""
-        before = sorted(self._baseline)[len(self._baseline) // 2]
+        before = sorted(baseline)[len(baseline) // 2]
         if usual <= before * self.margins.stable_slowdown + self.margins.latency_slack_seconds:
             return ""
         return f"stable slowed from {before * 1000:.0f} to {usual * 1000:.0f} ms (p50) since the canary came"
@@ -238,6 +246,11 @@ class Judge:
         guarantee = f"α {self.margins.alpha:g} for the whole rollout at any number of looks"
         time = f"{elapsed:.1f} of {deadline:.0f} s"
         return f"{outcome.upper()}, {self.stage}, {rule}: {why}; {time}; {guarantee}; {ENDS[outcome]}"
+
+
+def _seconds(seen: Observation, shadow: bool) -> float:
+    """What the caller waited; in shadow the time at stable alone, as the mirrored twin's is at the canary alone."""
+    return seen.model_seconds if shadow else seen.own.seconds
 
 
 def _shown(holds: bool) -> str:

@@ -19,6 +19,7 @@ from components.core.errors import TransientError
 from components.core.protocols import Decision, Served
 
 LABELS = ("no", "yes")
+LOOK_SECONDS = 0.1
 FALLBACK_SECONDS = 0.5  # after this the scoring service answers from stable
 
 
@@ -88,6 +89,10 @@ class FakeServing:
         self.replicas: dict[str, _Replica] = {}
         self._random = random.Random(self.seed)
 
+    def launch(self, arm: str, model_dir: Path, version: str, digest: str) -> None:
+        """Nothing to be done ahead."""
+        self._call("launch", arm)
+
     def start(self, arm: str, model_dir: Path, version: str, digest: str) -> Served:
         """Start a replica, in two seconds of the fake clock."""
         self._call("start", arm)
@@ -129,11 +134,18 @@ class FakeServing:
         self.shadow = on
 
     def decide(self, rows: Sequence[Mapping[str, object]], rate: float, stop: object = None) -> Sequence[Decision]:
-        """One decision a row, in order; takes rows / rate seconds and what the slowest leaves over."""
+        """One decision a row, in order; `stop` sees them every LOOK_SECONDS, the slowest one's time comes last."""
         self._call("decide", len(rows))
-        decisions = [self._decide(row) for row in rows]
-        self.answered += decisions
-        self.clock.seconds += len(rows) / rate + max((decision.seconds for decision in decisions), default=0.0)
+        decisions: list[Decision] = []
+        burst = max(1, round(rate * LOOK_SECONDS))
+        for first in range(0, len(rows), burst):
+            fresh = [self._decide(row) for row in rows[first : first + burst]]
+            decisions += fresh
+            self.answered += fresh
+            self.clock.seconds += len(fresh) / rate
+            if callable(stop) and stop(list(decisions)):
+                break
+        self.clock.seconds += max((decision.seconds for decision in decisions[-burst:]), default=0.0)
         return decisions
 
     def score_arm(self, arm: str, rows: Sequence[Mapping[str, object]]) -> list[float | None]:
@@ -152,6 +164,7 @@ class FakeServing:
         drawn = "canary" if self._random.random() * 100 < self.weight else "stable"
         score, seconds = self._ask(drawn, row)
         usable = score is not None and 0 <= score <= 1
+        failure = "" if usable else "timeout" if seconds == math.inf else "http_500" if score is None else "invalid"
         by = drawn
         if not usable and drawn == "canary":
             by, (score, more) = "stable", self._ask("stable", row)
@@ -166,12 +179,16 @@ class FakeServing:
             answered_by=by if usable else "none",
             weight=self.weight / 100,
             seconds=min(seconds, 10.0),
+            failure=failure,
+            model_seconds=min(seconds, 10.0),
         )
         return self._mirrored(decision, row) if self.shadow and self.mirror else decision
 
     def _mirrored(self, decision: Decision, row: Mapping[str, object]) -> Decision:
         score, seconds = self._ask("canary", row)
-        return replace(decision, shadow_score=score, shadow_ok=score is not None, shadow_seconds=min(seconds, 10.0))
+        ok = score is not None and 0 <= score <= 1
+        shadow = score if ok else None
+        return replace(decision, shadow_score=shadow, shadow_ok=ok, shadow_seconds=min(seconds, 10.0))
 
     def _answers_as(self, arm: str) -> str:
         replica = self.replicas.get(arm)
