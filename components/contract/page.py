@@ -23,7 +23,7 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem
 table { border-collapse: collapse; width: 100%; margin: .5rem 0 2rem; }
 caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem .3rem 0; text-align: left; vertical-align: top; }
-td { overflow-wrap: anywhere; }
+td { overflow-wrap: break-word; }
 .scroll { overflow-x: auto; }
 .pass { color: var(--good); } .fail, .insufficient { color: var(--bad); font-weight: 600; }
 .info { color: var(--calm); }
