@@ -24,11 +24,13 @@ def finish(
     from pathlib import Path
 
     from components.core.home import Home
+    from components.core.publish import write_atomic
     from components.core.recipe import parse_recipe
     from pipelines.outcome import conclude
     from pipelines.report import write_report
 
     place = Home.at(home)
+    write_atomic(place.run(run_id) / "recipe.json", recipe)
     outcome = conclude(place, run_id, parse_recipe(recipe), code_version)
     report = write_report(place, run_id)
     Path(page.path).write_text(report.read_text(encoding="utf-8"), encoding="utf-8")

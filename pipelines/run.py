@@ -130,7 +130,9 @@ def _engine(asked: str, recipe: Recipe) -> Choice:
     from components.serving.engines import choose
 
     wanted = asked if asked != "auto" else recipe.serving.engine
-    return choose(wanted)
+    choice = choose(wanted)
+    choice.engine.check_head_size(recipe.model.hidden_size // recipe.model.heads, f"recipe {recipe.name}")
+    return choice
 
 
 def _forget_failures(folder: Path) -> None:

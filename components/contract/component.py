@@ -31,7 +31,7 @@ def validate(
     """
     from pathlib import Path
 
-    from components.contract.page import verdict_page
+    from components.contract.page import masked_examples, verdict_page
     from components.contract.validate import validate_snapshot
     from components.core.paths import find
     from components.core.publish import write_atomic
@@ -40,7 +40,8 @@ def validate(
     with running("validate", home, run_id, recipe) as step:
         verdict = validate_snapshot(step.recipe, Path(snapshot.path), Path(clean.path))
         clean.metadata["digest"] = verdict.record_digest
-        html = verdict_page(verdict, Path(clean.path), find(step.recipe.contract.path, "contract"))
-        write_atomic(Path(page.path), html)
+        contract = find(step.recipe.contract.path, "contract")
+        write_atomic(Path(page.path), verdict_page(verdict, Path(clean.path), contract))
         step.keep(verdict)
+        step.keep_beside("quarantine", {"rows": masked_examples(Path(clean.path), contract)})
     return verdict.passed

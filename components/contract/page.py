@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -60,6 +61,20 @@ def verdict_page(verdict: ContractVerdict, folder: Path, contract_path: Path) ->
         "</body></html>",
     ]
     return "".join(parts)
+
+
+def masked_examples(folder: Path, contract_path: Path) -> list[dict[str, Any]]:
+    """The first rows set aside as {"rule", "row", "values"}, values of pii columns masked; for the run's report."""
+    masked = {column.name for column in load(contract_path).columns if column.masked}
+    rows = pq.read_table(folder / QUARANTINE).slice(0, EXAMPLES).to_pylist()
+    return [
+        {
+            "rule": row[RULE],
+            "row": number,
+            "values": {name: _shown(name, row, masked) for name in row if name != RULE},
+        }
+        for number, row in enumerate(rows, start=1)
+    ]
 
 
 def _checks_table(checks: Sequence[RuleResult]) -> str:

@@ -86,7 +86,7 @@ class Model(Section):
     feature_buckets: Count = 12
     hidden_size: Count = 64
     layers: Count = 2
-    heads: Count = 4
+    heads: Count = 2  # head size 32: the smallest that vLLM serves on a CPU
     intermediate_size: Count = 168
     max_positions: Count = 512
 

@@ -37,6 +37,10 @@ class StepRun:
         path = self.home.run(self.run_id) / "records" / f"{self.name}.json"
         write_atomic(path, json.dumps(record.to_dict(), indent=1, sort_keys=True))
 
+    def keep_beside(self, name: str, values: dict[str, Any]) -> None:
+        """Keep further facts for the report as `records/<name>.json`."""
+        write_atomic(self.home.run(self.run_id) / "records" / f"{name}.json", json.dumps(values))
+
     def log_path(self, name: str) -> Path:
         """A log file of this run."""
         return self.home.run(self.run_id) / "logs" / f"{name}.log"

@@ -27,6 +27,7 @@ def featurise(
     Returns:
         The training set's digest.
     """
+    import json
     from pathlib import Path
 
     from components.core.steps import running
@@ -37,4 +38,5 @@ def featurise(
         training_set.metadata["digest"] = record.digest
         training_set.metadata["rows"] = {split.name: split.rows for split in record.splits}
         step.keep(record)
+        step.keep_beside("statistics", json.loads((Path(training_set.path) / "statistics.json").read_text()))
         return record.digest

@@ -50,6 +50,10 @@ class Engine(Protocol):
         """UserError where this engine cannot serve the model."""
         ...
 
+    def check_head_size(self, size: int, where: str) -> None:
+        """UserError where this engine cannot serve a model with this attention head size."""
+        ...
+
     def command(self, launch: Launch) -> list[str]:
         """The command line."""
         ...

@@ -25,6 +25,9 @@ class ReferenceEngine:
     def preflight(self, model_dir: Path) -> None:
         """Serves whatever transformers loads."""
 
+    def check_head_size(self, size: int, where: str) -> None:
+        """Serves every head size."""
+
     def command(self, launch: Launch) -> list[str]:
         """This Python, our server module."""
         options = {

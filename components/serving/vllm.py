@@ -40,14 +40,17 @@ class VllmEngine:
 
     def preflight(self, model_dir: Path) -> None:
         """UserError where the CPU kernels have no code for the model's head size."""
-        if self.gpus:
-            return
         config = json.loads((model_dir / "config.json").read_text())
         heads = config.get("num_attention_heads")
         size = config.get("head_dim") or (config["hidden_size"] // heads if heads else None)
-        if size is not None and size not in CPU_HEAD_SIZES:
+        if size is not None:
+            self.check_head_size(size, str(model_dir))
+
+    def check_head_size(self, size: int, where: str) -> None:
+        """UserError where the CPU kernels have no code for this head size; said before anything is trained."""
+        if not self.gpus and size not in CPU_HEAD_SIZES:
             raise UserError(
-                f"{model_dir}: attention head size {size} is not served by {self.label} on a CPU "
+                f"{where}: attention head size {size} is not served by {self.label} on a CPU "
                 f"(it has {', '.join(map(str, CPU_HEAD_SIZES))}); choose model.hidden_size / model.heads accordingly"
             )
 
