@@ -43,6 +43,8 @@ def score_baselines(
     Raises:
         UserError: a name is unknown. PolicyRefusal: the training rows hold one label only.
     """
+    from threadpoolctl import threadpool_limits
+
     if unknown := [name for name in names if name not in KNOWN]:
         raise UserError(f"evaluation.baselines: {unknown[0]!r} is not known; choose from {', '.join(sorted(KNOWN))}")
     train = train.tail(MAX_TRAINING_ROWS)
@@ -50,7 +52,8 @@ def score_baselines(
     if len(np.unique(labels)) != 2:
         raise PolicyRefusal("the training split holds one label only: no baseline can be trained; widen the interval")
     inputs = Inputs(train, test, features, normalise)
-    scores = {name: KNOWN[name](inputs, labels) for name in names}
+    with threadpool_limits(1):  # small fits: threads that wait for each other cost more than they bring
+        scores = {name: KNOWN[name](inputs, labels) for name in names}
     return {name: score for name, score in scores.items() if score is not None}
 
 

@@ -24,7 +24,7 @@ _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:24px auto;padding:0 16px}
 body{max-width:1000px}h1{font-size:22px}h2{font-size:17px;margin-top:28px}p{max-width:70ch}.soft{color:var(--soft)}
 table{border-collapse:collapse;width:100%}th,td{padding:5px 10px 5px 0;border-bottom:1px solid var(--line)}
-th,td{text-align:right;font-variant-numeric:tabular-nums}th:first-child,td:first-child{text-align:left}
+th,td{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}th:first-child,td:first-child{text-align:left}
 .wide{overflow-x:auto}.charts{display:flex;gap:32px;flex-wrap:wrap}figure{margin:0}
 figcaption{color:var(--soft);font-size:13px}svg text{fill:var(--soft);font-size:11px}
 """
@@ -99,7 +99,7 @@ def _table(first: str, rows: Iterable[tuple[str, Mapping[str, Interval]]]) -> st
         size = metrics.get("brier")
         cells = [name, *(text(metrics.get(metric)) for metric in NAMES)]
         cells += [str(size.n), str(size.positives)] if size else ["–", "–"]
-        body += "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+        body += "<tr>" + "".join(f"<td>{escape(cell).replace(' [', '<br>[')}</td>" for cell in cells) + "</tr>"
     return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
 
 

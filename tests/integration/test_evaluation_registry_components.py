@@ -27,6 +27,7 @@ from tests.fakes.judged import publish_training_set, small_recipe
 from tests.fakes.judged_pipeline import judge_and_promote
 from tests.fakes.tiny_model import publish_tiny_model
 
+pytestmark = pytest.mark.slow
 GATE = {"min_auc": 0.0, "min_test_positives": 5, "min_group_positives": 2}
 BASELINES = ["prior", "feature_logistic_regression"]
 
