@@ -54,6 +54,7 @@ def run(recipe: Recipe, home: Home, engine: str = "auto", force: bool = False) -
             if not force and (outcome := stored(home, run_id)):
                 progress.say(f"{run_id}: already {outcome.outcome}; --force repeats")
                 return outcome
+            _repair_aliases(recipe.model.name, home)
             progress.follow(run_id)
             arguments = {
                 "recipe": recipe.to_json(),
@@ -114,6 +115,14 @@ def _outcome(home: Home, run_id: str) -> Outcome:
     if not path.exists():
         raise PilotlineError(f"run {run_id}: no outcome was written; see {path.parent / 'logs'}")
     return Outcome(**json.loads(path.read_text()))
+
+
+def _repair_aliases(name: str, home: Home) -> None:
+    """A kill between the ledger's entry and the registry's alias leaves the alias behind: let it follow first."""
+    if (home.root / "mlflow.db").exists():
+        from components.registry.models import sync
+
+        sync(home, name)
 
 
 def _run_id(recipe: Recipe, home: Home, snapshot: str, version: str, engine: str, force: bool) -> str:

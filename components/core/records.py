@@ -256,7 +256,10 @@ class RolloutReport(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class PromotionRef(Record):
-    """The end of the promotion transaction: `outcome` promoted or awaiting_approval; `ledger_seq` its entry."""
+    """The end of the promotion transaction; `ledger_seq` is its entry.
+
+    `outcome`: promoted, awaiting_approval, or how the rollout ended where it did not pass.
+    """
 
     outcome: str
     reason: str
