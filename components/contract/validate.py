@@ -16,6 +16,7 @@ from components.contract.contract import load
 from components.contract.judge import Judgement, judge
 from components.contract.rules import DataContract, Observation, Rule
 from components.core.digest import file_digest
+from components.core.engine_time import engine_time
 from components.core.errors import IntegrityError
 from components.core.paths import find
 from components.core.publish import publishing, verify
@@ -75,10 +76,12 @@ def _judge(contract: DataContract, table: pa.Table, engine: Engine | None) -> tu
     asked = [rule for rule in contract.rules if rule.kind != "note" and set(rule.columns) <= present]
     name = "given"
     if engine is None:
-        from components.contract import expectations
+        with engine_time("great_expectations"):
+            from components.contract import expectations
 
         engine, name = expectations.measure, expectations.ENGINE
-    measured = engine(asked, table) if asked and table.num_rows else {}
+    with engine_time("great_expectations"):
+        measured = engine(asked, table) if asked and table.num_rows else {}
     seen = {id(rule): measured[number] for number, rule in enumerate(asked) if number in measured}
     observations = [seen.get(id(rule)) for rule in contract.rules]
     examples = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from components.core.engine_time import engine_time
 from components.core.errors import PolicyRefusal, UserError
 from components.evaluation.metrics import Floats
 
@@ -52,7 +53,7 @@ def score_baselines(
     if len(np.unique(labels)) != 2:
         raise PolicyRefusal("the training split holds one label only: no baseline can be trained; widen the interval")
     inputs = Inputs(train, test, features, normalise)
-    with threadpool_limits(1):  # small fits: threads that wait for each other cost more than they bring
+    with engine_time("scikit-learn"), threadpool_limits(1):  # small fits: threads that wait for each other cost more than they bring
         scores = {name: KNOWN[name](inputs, labels) for name in names}
     return {name: score for name, score in scores.items() if score is not None}
 

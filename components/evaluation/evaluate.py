@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from components.core.engine_time import engine_time
 from components.core.errors import IntegrityError, PolicyRefusal
 from components.core.publish import publishing, verify
 from components.core.recipe import Recipe
@@ -111,7 +112,8 @@ def _test_frame(training_set: Path, rows: TrainingSetRef) -> pd.DataFrame:
 
 
 def _scores(model_dir: Path, family: str, frame: pd.DataFrame) -> Floats:
-    scores = np.asarray(spec_for(family).scorer(model_dir).score(frame), dtype=np.float64)
+    with engine_time("transformers"):
+        scores = np.asarray(spec_for(family).scorer(model_dir).score(frame), dtype=np.float64)
     if scores.shape != (len(frame),):
         raise PolicyRefusal(
             f"the model gave {scores.size} scores for {len(frame)} test rows; nothing can be said of it"

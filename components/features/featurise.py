@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.core.digest import file_digest, value_digest
+from components.core.engine_time import engine_time
 from components.core.errors import ContractViolation, IntegrityError, UserError
 from components.core.publish import publishing, verify
 from components.core.recipe import Recipe
@@ -57,14 +58,16 @@ def featurise(recipe: Recipe, clean: Path, out: Path) -> TrainingSetRef:
     )
     check_classes(typed["label"].to_numpy(), split)
 
-    project = load_project(folder, recipe.features.ttl_days)
-    service = project.service(recipe.features.service)
+    with engine_time("feast"):
+        project = load_project(folder, recipe.features.ttl_days)
+        service = project.service(recipe.features.service)
     check_service(service, recipe.features.entities, recipe.features.model_inputs)
     rows = Rows(raw, typed, recipe.model.label_column, recipe.features.label_delay_days, recipe.source.time_formats)
     with publishing(out) as staging:
         write_history(folder, service.views, rows, staging / HISTORY, [split.validation_from, split.test_from])
-        features = join_history(project, service, staging / HISTORY, typed)
-        write_online(project, staging, rows.as_of.to_pydatetime())
+        with engine_time("feast"):
+            features = join_history(project, service, staging / HISTORY, typed)
+            write_online(project, staging, rows.as_of.to_pydatetime())
         columns = _columns(recipe, service)
         frame = pd.concat([typed, features], axis=1)[columns]
         splits = tuple(_write_split(staging, name, frame.iloc[at]) for name, at in split.positions.items())
