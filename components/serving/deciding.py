@@ -14,34 +14,24 @@ import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from components.core.digest import value_digest
-from components.core.errors import IntegrityError, PilotlineError, TransientError, one_line
+from components.core.errors import PilotlineError, TransientError, one_line
 from components.models.spec import Renderer, spec_for
-from components.serving.control import CANARY, STABLE, ArmState, ServingState, read_state
+from components.serving.asking import Answer, ArmAsker, FeatureValues, InForce
+from components.serving.control import CANARY, STABLE, ArmState, read_state
 from components.serving.decision_log import DecisionLog
-from components.serving.scoring import (
-    ARM_HEADER,
-    COMPLETIONS,
-    REQUEST_ID_HEADER,
-    InvalidAnswerError,
-    label_logprobs,
-    scoring_request,
-)
 
 if TYPE_CHECKING:
-    import httpx
+    import aiohttp
 
 POLL_SECONDS = 0.05
 CANARY_SHARE = 0.5  # of the time allowed for an answer; the rest is kept for falling back to stable
 SHADOWS_AT_ONCE = 64
 
 logger = logging.getLogger(__name__)
-
-FeatureValues = Mapping[str, Mapping[str, Any]]
 
 
 class OnlineFeatures(Protocol):
@@ -50,18 +40,6 @@ class OnlineFeatures(Protocol):
     def read(self, entities: Mapping[str, str]) -> FeatureValues:
         """Values for one row of entities."""
         ...
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What one arm said; `failure` is "" or connect, timeout, http_<status>, invalid, features, absent, shed."""
-
-    arm: str
-    failure: str = ""
-    score: float | None = None
-    label: str | None = None
-    prompt_digest: str = ""
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -83,20 +61,12 @@ class Outcome:
     mirror: bool
 
 
-@dataclass(frozen=True)
-class InForce:
-    """The state being served by and the renderer of each arm's version."""
-
-    state: ServingState = field(default_factory=ServingState)
-    renderers: Mapping[str, Renderer] = field(default_factory=dict)
-
-
 class Decider:
     """Decides; the state is followed by `watch`, which runs beside."""
 
     def __init__(
         self,
-        client: httpx.AsyncClient,
+        client: aiohttp.ClientSession,
         features: OnlineFeatures,
         log: DecisionLog,
         state_path: Path,
@@ -104,7 +74,7 @@ class Decider:
         seed: str,
         timeout_seconds: float,
     ) -> None:
-        self._client, self._features, self._log = client, features, log
+        self._asker, self._features, self._log = ArmAsker(client), features, log
         self._state_path, self._timeout = state_path, timeout_seconds
         self._draws = random.Random(seed)  # noqa: S311 - a fair draw that can be repeated, not a secret
         self._reader = ThreadPoolExecutor(1, "features")  # SQLite handles stay in one thread
@@ -152,11 +122,11 @@ class Decider:
         if not self._log.healthy:
             raise TransientError(self._log.error or "the decision log is full")
         features = await self._read(entities)
-        answer = await self._ask(now, drawn, features, text, decision_id, self._share(now, drawn))
+        answer = await self._asker.ask(now, drawn, features, text, decision_id, self._share(now, drawn))
         failure = answer.failure
         if failure and drawn == CANARY and STABLE in state.arms and features is not None:
             left = self._timeout - (time.perf_counter() - started)
-            answer = await self._ask(now, STABLE, features, text, decision_id, max(0.1, left))
+            answer = await self._asker.ask(now, STABLE, features, text, decision_id, max(0.1, left))
         status = "refused" if answer.failure else "fallback" if answer.arm != drawn else "ok"
         outcome = Outcome(
             decision_id=decision_id,
@@ -190,7 +160,7 @@ class Decider:
             return self.state_error or "no arm is served"
         arm = STABLE if STABLE in now.state.arms else CANARY
         nothing = {name: {"value": None} for name in now.renderers[arm].features}
-        return (await self._ask(now, arm, nothing, "", uuid.uuid4().hex, self._timeout)).failure
+        return (await self._asker.ask(now, arm, nothing, "", uuid.uuid4().hex, self._timeout)).failure
 
     async def close(self) -> None:
         """Let mirrored requests finish and stop reading features."""
@@ -219,55 +189,13 @@ class Decider:
             logger.exception("features could not be read")
             return None
 
-    async def _ask(
-        self, now: InForce, arm: str, features: FeatureValues | None, text: str, request_id: str, seconds: float
-    ) -> Answer:
-        if arm not in now.state.arms:
-            return Answer(arm, "absent")
-        if features is None:
-            return Answer(arm, "features")
-        about, renderer = now.state.arms[arm], now.renderers[arm]
-        started = time.perf_counter()
-        digest = ""
-        try:
-            ids = renderer.token_ids({name: found["value"] for name, found in features.items()}, text)
-            digest = value_digest(ids)
-            asked = scoring_request(about.served_name, ids, renderer.label_token_ids)
-            body = await self._post(arm, asked, request_id, seconds)
-            score = renderer.score(*label_logprobs(body, about.served_name, renderer.label_token_ids))
-            label = renderer.label(score, about.threshold)
-            return Answer(arm, "", score, label, digest, time.perf_counter() - started)
-        except _HttpError as error:
-            failure = error.kind
-        except (InvalidAnswerError, IntegrityError):
-            failure = "invalid"
-        except PilotlineError:  # a feature that this version reads is not there
-            failure = "features"
-        return Answer(arm, failure, prompt_digest=digest, seconds=time.perf_counter() - started)
-
-    async def _post(self, arm: str, body: dict[str, Any], request_id: str, seconds: float) -> Any:
-        import httpx
-
-        headers = {ARM_HEADER: arm, REQUEST_ID_HEADER: request_id}
-        try:
-            async with asyncio.timeout(seconds):
-                response = await self._client.post(COMPLETIONS, json=body, headers=headers)
-        except (TimeoutError, httpx.TimeoutException) as error:
-            raise _HttpError("timeout") from error
-        except httpx.HTTPError as error:
-            raise _HttpError("connect") from error
-        if response.status_code != 200:
-            raise _HttpError(f"http_{response.status_code}")
-        try:
-            return response.json()
-        except ValueError as error:
-            raise InvalidAnswerError("not JSON") from error
-
     async def _mirror(self, now: InForce, outcome: Outcome) -> None:
         if len(self._mirrors) > SHADOWS_AT_ONCE:
             answer = Answer(CANARY, "shed")
         else:
-            answer = await self._ask(now, CANARY, outcome.features, outcome.text, outcome.decision_id, self._timeout)
+            answer = await self._asker.ask(
+                now, CANARY, outcome.features, outcome.text, outcome.decision_id, self._timeout
+            )
         arm = now.state.arms.get(CANARY)
         with suppress(TransientError):
             self._log.shadow(
@@ -300,9 +228,3 @@ class Decider:
             entities=dict(outcome.entities),
             features={name: dict(found) for name, found in outcome.features.items()},
         )
-
-
-class _HttpError(Exception):
-    def __init__(self, kind: str) -> None:
-        super().__init__(kind)
-        self.kind = kind

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from components.core.protocols import Decision
 
 MOST_IN_FLIGHT = 256
@@ -71,13 +73,13 @@ class Drive:
             failed.append(error)
 
     async def _arrivals(self) -> None:
-        import httpx
+        import aiohttp
 
-        limits = httpx.Limits(max_connections=MOST_IN_FLIGHT, max_keepalive_connections=MOST_IN_FLIGHT)
         places = asyncio.Semaphore(MOST_IN_FLIGHT)
         tasks: set[asyncio.Task[None]] = set()
-        options: dict[str, Any] = {"limits": limits, "timeout": None, "trust_env": False}  # `_one` bounds the time
-        async with httpx.AsyncClient(base_url=self.url, **options) as client:
+        connector = aiohttp.TCPConnector(limit=MOST_IN_FLIGHT)
+        timeout = aiohttp.ClientTimeout(total=None)  # `_one` bounds the time
+        async with aiohttp.ClientSession(self.url, connector=connector, timeout=timeout) as client:
             start = time.perf_counter()
             for index, row in enumerate(self.rows):
                 arrival = start + index / self.rate
@@ -92,15 +94,18 @@ class Drive:
             await asyncio.gather(*tasks)
 
     async def _one(self, client: Any, index: int, row: Row, arrival: float) -> None:
-        import httpx
+        import aiohttp
 
         body = {"entities": dict(row["entities"]), "input": {"text": row.get("text") or ""}}
+        headers = {"content-type": "application/json"}
         status, answer = 0, None
         try:
-            async with asyncio.timeout(self.timeout_seconds):
-                response = await client.post("/v1/decisions", json=body)
-            status, answer = response.status_code, response.json()
-        except (TimeoutError, httpx.HTTPError, ValueError):
+            async with (
+                asyncio.timeout(self.timeout_seconds),
+                client.post("/v1/decisions", data=orjson.dumps(body), headers=headers) as response,
+            ):
+                status, answer = response.status, orjson.loads(await response.read())
+        except (TimeoutError, aiohttp.ClientError, ValueError):
             pass
         self._found[index] = as_decision(status, answer, time.perf_counter() - arrival)
 

@@ -23,14 +23,20 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 CONNECTIONS = 256
+KEEP_ALIVE_SECONDS = 30
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 
 @dataclass(frozen=True)
 class ServiceConfig:
-    """What the service process is started with, as a JSON file; `training_set` names the online features."""
+    """What the service process is started with, as a JSON file.
 
+    `instance` is repeated by /healthz, so that the starter knows its own service; `training_set` names the online
+    features.
+    """
+
+    instance: str
     run_id: str
     port: int
     router_url: str
@@ -60,7 +66,7 @@ class ServiceConfig:
 
 def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
     """The application; it opens the decision log when it starts and writes it out when it stops."""
-    import httpx
+    import aiohttp
     from fastapi import BackgroundTasks, FastAPI
     from fastapi.responses import Response
 
@@ -73,9 +79,12 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
     @asynccontextmanager
     async def lifespan(_: "FastAPI") -> AsyncIterator[None]:
         log = DecisionLog(Path(config.log_path), config.run_id)
-        options: dict[str, Any] = {"timeout": None, "trust_env": False}  # the decider bounds the time
-        limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
-        client = httpx.AsyncClient(base_url=config.router_url, limits=limits, **options)
+        client = aiohttp.ClientSession(
+            config.router_url,
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=KEEP_ALIVE_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None),  # the decider bounds the time
+        )
         seed = f"{recipe.rollout.seed}:{config.run_id}"
         decider = Decider(
             client, features, log, Path(config.state_path), seed=seed, timeout_seconds=serving.request_timeout_seconds
@@ -90,7 +99,7 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
             with suppress(asyncio.CancelledError):
                 await watcher
             await decider.close()
-            await client.aclose()
+            await client.close()
             await asyncio.to_thread(log.close)
 
     app = FastAPI(title="Pilotline scoring service", version="1", lifespan=lifespan)
@@ -148,6 +157,7 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
         state = held["decider"].in_force.state
         arms = {name: {"version": arm.version, "digest": arm.digest} for name, arm in state.arms.items()}
         about = {"generation": state.generation, "weight": state.weight, "shadow": state.shadow, "arms": arms}
+        about["instance"] = config.instance
         return {"status": "ok", "state_error": held["decider"].state_error, **about}
 
     @app.get("/readyz", responses={503: errors[503]})

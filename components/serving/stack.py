@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from components.core.errors import PilotlineError, TransientError, UserError
+from components.core.errors import TransientError, UserError
 from components.core.home import Home
 from components.core.paths import PROJECT_ROOT
 from components.core.processes import end, free_port, spawn, tail, wait_until
@@ -21,16 +21,15 @@ from components.core.recipe import Recipe
 from components.serving.control import ARMS, CANARY, ArmState, ServingState, write_state
 from components.serving.decision_log import DECISION_LOG
 from components.serving.engines import Choice, choose
+from components.serving.golden import score_rows
 from components.serving.load import Drive
 from components.serving.replica import Replica, ReplicaSpec
 from components.serving.router.envoy import Envoy
-from components.serving.scoring import ARM_HEADER, COMPLETIONS, InvalidAnswerError, label_logprobs, scoring_request
 from components.serving.scoring_service import ServiceConfig
 from components.serving.shadows import Shadows, pending
 
 SERVICE_START_SECONDS = 90.0
 IN_FORCE_SECONDS = 15.0
-SCORERS = 4
 
 Row = Mapping[str, object]
 
@@ -40,6 +39,7 @@ class LocalStack:
 
     Attributes:
         choice: the engine and why it is this one.
+        router: Envoy.
         url: where the scoring service answers.
         decision_log: the SQLite file of all decisions.
     """
@@ -68,9 +68,10 @@ class LocalStack:
         self._recipe, self._home, self._run_id = recipe, home, run_id
         self._training_set, self._module = training_set, service_module
         self._port = port or free_port()
+        self._instance = uuid.uuid4().hex
         self._folder = home.run(run_id) / "serving"
         self.decision_log = home.root / DECISION_LOG
-        self._envoy = Envoy(self._folder / "envoy", self._log("envoy"), recipe.serving.request_timeout_seconds)
+        self.router = Envoy(self._folder / "envoy", self._log("envoy"), recipe.serving.request_timeout_seconds)
         self._replicas: dict[str, Replica] = {}
         self._state = ServingState()
         self._service: subprocess.Popen[bytes] | None = None
@@ -84,7 +85,7 @@ class LocalStack:
     @property
     def router_url(self) -> str:
         """Base URL of Envoy."""
-        return self._envoy.url
+        return self.router.url
 
     def __enter__(self) -> Self:
         """Start Envoy and the scoring service; the service is waited for when it is first needed.
@@ -94,8 +95,8 @@ class LocalStack:
         """
         with ExitStack() as stack:
             stack.callback(self._end_service)
-            stack.callback(self._envoy.stop)
-            self._envoy.start()
+            stack.callback(self.router.stop)
+            self.router.start()
             self._publish_state()
             self._start_service()
             self._exit = stack.pop_all()
@@ -145,7 +146,7 @@ class LocalStack:
         except BaseException:
             self._replicas.pop(arm).stop(lambda: 0)
             raise
-        self._envoy.set_backend(arm, replica.port)
+        self.router.set_backend(arm, replica.port)
         about = ArmState(
             name=self._recipe.model.name,
             version=version,
@@ -164,11 +165,15 @@ class LocalStack:
             return
         if arm in self._state.arms:
             if arm == CANARY:
-                self._envoy.set_weight(0)
+                self.router.set_weight(0)
                 self._change(weight=0.0, shadow=False)
             self._change(arms={name: about for name, about in self._state.arms.items() if name != arm})
-        self._replicas.pop(arm).stop(lambda: self._envoy.active(arm))
-        self._envoy.set_backend(arm, None)
+        self._replicas.pop(arm).stop(lambda: self.router.active(arm))
+        self.router.set_backend(arm, None)
+
+    def served(self, arm: str) -> Served:
+        """The record of an arm's replica; UserError where there is none."""
+        return self._replica(arm).served
 
     def alive(self, arm: str) -> bool:
         """Whether the replica's process lives."""
@@ -185,7 +190,7 @@ class LocalStack:
             raise UserError(f"weight {percent}: a percentage between 0 and 100")
         if percent and CANARY not in self._state.arms:
             raise UserError(f"weight {percent}: no canary is being served; start one first")
-        self._envoy.set_weight(percent)
+        self.router.set_weight(percent)
         self._change(weight=percent / 100)
 
     def set_shadow(self, on: bool) -> None:
@@ -216,21 +221,20 @@ class LocalStack:
         Args:
             rows: mappings with the exact "features" (name → value) to render, and "text".
         """
-        import httpx
+        timeout = self._recipe.serving.request_timeout_seconds
+        return score_rows(self._replica(arm), self.router_url, rows, timeout)
 
+    def _replica(self, arm: str) -> Replica:
         if arm not in self._replicas:
             raise UserError(f"arm {arm!r}: not being served; start it first")
-        replica = self._replicas[arm]
-        timeout = self._recipe.serving.request_timeout_seconds
-        options: dict[str, Any] = {"timeout": timeout, "headers": {ARM_HEADER: arm}, "trust_env": False}
-        with httpx.Client(base_url=self.router_url, **options) as client, ThreadPoolExecutor(SCORERS) as pool:
-            return list(pool.map(lambda row: _score(client, replica, row), rows))
+        return self._replicas[arm]
 
     def _start_service(self) -> None:
         config = ServiceConfig(
+            instance=self._instance,
             run_id=self._run_id,
             port=self._port,
-            router_url=self._envoy.url,
+            router_url=self.router.url,
             state_path=str(self._folder / "state.json"),
             log_path=str(self.decision_log),
             training_set=str(self._training_set.absolute()),
@@ -244,7 +248,7 @@ class LocalStack:
     def _wait_for_service(self) -> None:
         assert self._service is not None, "the stack is used outside its context"
         service = self._service
-        up = wait_until(lambda: service.poll() is not None or bool(self._health()), SERVICE_START_SECONDS, every=0.1)
+        up = wait_until(lambda: service.poll() is not None or bool(self.health()), SERVICE_START_SECONDS, every=0.1)
         if service.poll() is not None or not up:
             log = self._log("scoring-service")
             raise TransientError(f"the scoring service is not running on port {self._port} ({tail(log)}); see {log}")
@@ -260,20 +264,22 @@ class LocalStack:
         self._state = replace(self._state, **values, generation=self._state.generation + 1)
         self._publish_state()
         wanted = self._state.generation
-        if not wait_until(lambda: self._health().get("generation") == wanted, IN_FORCE_SECONDS, every=0.02):
-            said = self._health().get("state_error") or "no answer"
+        if not wait_until(lambda: self.health().get("generation") == wanted, IN_FORCE_SECONDS, every=0.02):
+            said = self.health().get("state_error") or "no answer"
             log = self._log("scoring-service")
             raise TransientError(f"the scoring service did not take the change ({said}); see {log}")
 
     def _publish_state(self) -> None:
         write_state(self._folder / "state.json", self._state)
 
-    def _health(self) -> dict[str, Any]:
+    def health(self) -> dict[str, Any]:
+        """The state in force at the scoring service; empty where it does not answer."""
         import httpx
 
-        with suppress(httpx.HTTPError, ValueError):
+        with suppress(httpx.HTTPError, ValueError, AttributeError):
             answer: dict[str, Any] = httpx.get(f"{self.url}/healthz", timeout=5.0, trust_env=False).json()
-            return answer
+            if answer.get("instance") == self._instance:  # not another service on the same port
+                return answer
         return {}
 
     def _await_shadows(self, decisions: Sequence[Decision], shadows: Shadows) -> Sequence[Decision]:
@@ -284,17 +290,3 @@ class LocalStack:
 
     def _log(self, name: str) -> Path:
         return self._home.run(self._run_id) / "logs" / f"{name}.log"
-
-
-def _score(client: Any, replica: Replica, row: Row) -> float | None:
-    import httpx
-
-    features: Any = row["features"]
-    ids = replica.renderer.token_ids(features, str(row.get("text") or ""))
-    name, labels = replica.served.served_name, replica.renderer.label_token_ids
-    try:
-        answer = client.post(COMPLETIONS, json=scoring_request(name, ids, labels))
-        answer.raise_for_status()
-        return replica.renderer.score(*label_logprobs(answer.json(), name, labels))
-    except (httpx.HTTPError, InvalidAnswerError, ValueError, PilotlineError):
-        return None

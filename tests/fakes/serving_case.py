@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from components.core.recipe import Recipe, parse_recipe
+
+if TYPE_CHECKING:
+    from components.core.protocols import Served
+    from components.serving.stack import LocalStack
 
 FEATURES = ("count", "rate")
 LABELS = ("no", "yes")
@@ -33,34 +38,46 @@ def tiny_recipe(**sections: Mapping[str, Any]) -> Recipe:
     return parse_recipe(dict(values))
 
 
-def make_model(folder: Path, seed: int = 0, intercept: float = 0.0) -> Path:
+def make_model(folder: Path, seed: int = 0) -> Path:
     """An exported model directory of the causal_lm family with random weights: head size 32, two layers."""
-    import json
-
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
+
+    make_shell(folder)
+    (folder / "model.safetensors").unlink()
+    torch.manual_seed(seed)
+    LlamaForCausalLM(LlamaConfig.from_pretrained(folder)).save_pretrained(folder)
+    return folder
+
+
+def make_shell(folder: Path, note: str = "") -> Path:
+    """A model directory that renders prompts and has a digest, but whose weights are none; needs no torch."""
+    import numpy as np
+    from safetensors.numpy import save_file
 
     from components.models.causal_lm.tokenizer import label_token, save_tokenizer, special_tokens, train_tokenizer
     from components.models.files import SIGNATURE
 
     folder.mkdir(parents=True)
     tokenizer = train_tokenizer([" ".join(WORDS)] * 20, 120, special_tokens(LABELS, FEATURES, 4))
-    config = LlamaConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=64,
-        intermediate_size=168,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=0,
-        initializer_range=0.2,
-        tie_word_embeddings=False,
-    )
-    torch.manual_seed(seed)
-    LlamaForCausalLM(config).save_pretrained(folder)
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": tokenizer.get_vocab_size(),
+        "hidden_size": 64,
+        "intermediate_size": 168,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "max_position_embeddings": 128,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+        "initializer_range": 0.2,
+        "tie_word_embeddings": False,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
     save_tokenizer(tokenizer, folder, 128)
     signature = {
         "family": "causal_lm",
@@ -70,13 +87,51 @@ def make_model(folder: Path, seed: int = 0, intercept: float = 0.0) -> Path:
         "feature_service": "s",
         "bucket_edges": {"count": [1.0, 10.0, 100.0], "rate": [0.1, 0.2, 0.5]},
         "text_tokens": 32,
-        "prompt": "",
-        "calibration": {"slope": 0.5, "intercept": intercept},
+        "prompt": note,
+        "calibration": {"slope": 0.5, "intercept": 0.0},
         "training_set_digest": "",
         "recipe_digest": "",
     }
     (folder / SIGNATURE).write_text(json.dumps(signature))
+    save_file({"nothing": np.zeros(1, dtype=np.float32)}, str(folder / "model.safetensors"))
     return folder
+
+
+def open_fake(root: Path, faults: Mapping[str, str] | None = None, **sections: Mapping[str, Any]) -> LocalStack:
+    """A serving stack on fake model servers, with the scoring service and Envoy real; not entered yet."""
+    from components.core.home import Home
+    from components.serving.engines import Choice
+    from components.serving.stack import LocalStack
+    from tests.fakes.fake_model_server import FakeEngine
+
+    return LocalStack(
+        recipe=tiny_recipe(**sections),
+        home=Home.at(root / "home"),
+        run_id="run-1",
+        training_set=root,
+        service_module="tests.fakes.serving_case",
+        choice=Choice(FakeEngine(dict(faults or {})), "fake"),
+    )
+
+
+def start_arm(stack: LocalStack, folder: Path, arm: str, version: str) -> Served:
+    """Start an arm on a shell model of its own."""
+    from components.models.files import model_digest
+
+    model = folder / f"model-{version}"
+    if not model.exists():
+        make_shell(model, note=version)
+    return stack.start(arm, model, version, model_digest(model))
+
+
+def expected_score(model: Path, row: Mapping[str, Any]) -> float:
+    """What a fake model server makes of a row."""
+    from components.models.spec import spec_for
+    from tests.fakes.fake_model_server import fake_logprobs
+
+    renderer = spec_for("causal_lm").renderer(model)
+    found = fake_logprobs(renderer.token_ids(row["features"], row["text"]), renderer.label_token_ids)
+    return renderer.score(*(found[token] for token in renderer.label_token_ids))
 
 
 def fixed_features(entities: Mapping[str, str]) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,121 @@
+"""The decision log on its own."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.core.errors import TransientError, UserError
+from components.serving import decision_log
+from components.serving.decision_log import (
+    ConflictingFeedbackError,
+    DecisionLog,
+    UnknownDecisionError,
+    find_decision,
+    read_decisions,
+    shadows_after,
+)
+
+
+def record(number: int, **changes: Any) -> dict[str, Any]:
+    """A decision's values."""
+    return {
+        "id": f"{number:032x}",
+        "status": "ok",
+        "failure": "",
+        "drawn": "stable",
+        "weight": 0.5,
+        "answered_by": "stable",
+        "version": "3",
+        "digest": "d",
+        "label": "yes",
+        "score": 0.75,
+        "threshold": 0.5,
+        "prompt_digest": "p",
+        "seconds": 0.01,
+        "model_seconds": 0.005,
+        "entities": {"shop": "a"},
+        "features": {"count": {"value": 1.0, "as_of": "", "fresh": True}},
+    } | changes
+
+
+def test_every_record_queued_before_close_is_read_back_in_order(tmp_path: Path) -> None:
+    """Closing flushes; more records than one batch keep their order and their values."""
+    log = DecisionLog(tmp_path / "d.db", "run-1")
+    for number in range(1200):
+        log.decision(**record(number))
+    log.close()
+    found = read_decisions(tmp_path / "d.db", "run-1")
+    assert [row["id"] for row in found] == [f"{number:032x}" for number in range(1200)]
+    assert found[0]["entities"] == {"shop": "a"}
+    assert found[0]["features"]["count"]["value"] == 1.0
+    assert not read_decisions(tmp_path / "d.db", "run-2")
+
+
+def test_a_decision_joins_its_shadow_and_its_feedback(tmp_path: Path) -> None:
+    """One look-up by id gives the whole story."""
+    log = DecisionLog(tmp_path / "d.db", "run-1")
+    log.decision(**record(1))
+    log.shadow(decision_id=record(1)["id"], version="4", digest="e", ok=1, failure="", score=0.5, seconds=0.1)
+    log.feedback(decision_id=record(1)["id"], label="no", observed_at="2026-01-02T00:00:00+00:00").result(5)
+    log.close()
+    found = find_decision(tmp_path / "d.db", record(1)["id"])
+    assert found is not None
+    assert (found["shadow_score"], found["shadow_version"], found["feedback_label"]) == (0.5, "4", "no")
+    assert find_decision(tmp_path / "d.db", "0" * 32) is None
+    assert [row["decision_id"] for row in shadows_after(tmp_path / "d.db", 0)] == [record(1)["id"]]
+
+
+def test_feedback_is_idempotent_and_neither_overwritten_nor_taken_for_unknown_decisions(tmp_path: Path) -> None:
+    """The same label again is fine, another is a conflict, a stranger's id is unknown; order in the queue is kept."""
+    log = DecisionLog(tmp_path / "d.db", "run-1")
+    told = {"decision_id": record(1)["id"], "label": "no", "observed_at": "2026-01-02T00:00:00+00:00"}
+    log.decision(**record(1))
+    first, again = log.feedback(**told), log.feedback(**told)
+    other, stranger = log.feedback(**told | {"label": "yes"}), log.feedback(**told | {"decision_id": "f" * 32})
+    assert first.result(5) is None
+    assert again.result(5) is None
+    with pytest.raises(ConflictingFeedbackError):
+        other.result(5)
+    with pytest.raises(UnknownDecisionError):
+        stranger.result(5)
+    log.close()
+
+
+def test_a_disk_that_refuses_makes_the_log_unhealthy_and_fails_who_waits(tmp_path: Path) -> None:
+    """Nothing pretends to be written."""
+    log = DecisionLog(tmp_path / "d.db", "run-1")
+    with sqlite3.connect(tmp_path / "d.db") as other:
+        other.execute("DROP TABLE decisions")
+    failing = log.feedback(decision_id="0" * 32, label="no", observed_at="x")
+    with pytest.raises(TransientError, match="decision log"):
+        failing.result(5)
+    assert not log.healthy
+    log.close()
+
+
+def test_a_full_queue_refuses_instead_of_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request's time is never spent on the disk."""
+    monkeypatch.setattr(decision_log, "QUEUE_LIMIT", 3)
+    log = DecisionLog(tmp_path / "d.db", "run-1")
+    blocker = sqlite3.connect(tmp_path / "d.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with pytest.raises(TransientError, match="waiting for the disk"):
+        for number in range(1000):
+            log.decision(**record(number))
+    assert not log.healthy
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    log.close()
+
+
+def test_no_log_and_no_place_for_one_are_said_in_a_line(tmp_path: Path) -> None:
+    """Reading a home without decisions, and a path that cannot hold a file."""
+    with pytest.raises(UserError, match="no decisions"):
+        read_decisions(tmp_path / "d.db")
+    (tmp_path / "folder.db").mkdir()
+    with pytest.raises(UserError, match="cannot be opened"):
+        DecisionLog(tmp_path / "folder.db", "r")
