@@ -6,9 +6,7 @@ Every write is idempotent by a key, so that a step killed between a write and it
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import math
 import os
 import re
 import time
@@ -23,14 +21,13 @@ from typing import TYPE_CHECKING, Any
 from components.core.engine_time import engine_time
 from components.core.errors import PilotlineError, TransientError, UserError, one_line
 from components.core.home import Home, safe_name
+from components.tracking.strict import finite, locked, metric_name, short_text
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 KEY, DIGEST = "pilotline.key", "pilotline.digest"
 ATTEMPTS = 6
-LONGEST_TEXT = 5000
-_METRIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./ :-]{0,199}")
 _LOCKED = ("locked", "busy", "temporarily_unavailable")
 _BOUNDS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
@@ -82,7 +79,7 @@ class Tracking:
                 run = found[0]
                 self._call("set_terminated", run.info.run_id, "RUNNING")
             else:
-                labels = {name: _text(value) for name, value in tags.items()} | {KEY: key}
+                labels = {name: short_text(value) for name, value in tags.items()} | {KEY: key}
                 run = self._call("create_run", experiment_id, tags=labels, run_name=run_name[:200])
         logged = run.data.params  # a run killed between the two writes lacks some
         self._log_params(run.info.run_id, {name: value for name, value in params.items() if name not in logged})
@@ -98,7 +95,7 @@ class Tracking:
 
         now = int(time.time() * 1000)
         rows = [
-            Metric(_metric_name(name), _finite(name, value), now, int(point["step"]))
+            Metric(metric_name(name), finite(name, value), now, int(point["step"]))
             for point in points
             for name, value in point.items()
             if name != "step"
@@ -135,7 +132,7 @@ class Tracking:
         """
         safe_name(name, "model name")
         source = self._source(source_dir)
-        wanted = {DIGEST: digest, **{tag: _text(value) for tag, value in tags.items()}}
+        wanted = {DIGEST: digest, **{tag: short_text(value) for tag, value in tags.items()}}
         with self._lock():
             for version in self.versions(name):
                 if all(version["tags"].get(tag) == wanted[tag] for tag in (DIGEST, KEY) if tag in wanted):
@@ -187,7 +184,7 @@ class Tracking:
         """Set tags of a model version."""
         safe_name(name, "model name")
         for tag, value in tags.items():
-            self._call("set_model_version_tag", name, version, tag, _text(value))
+            self._call("set_model_version_tag", name, version, tag, short_text(value))
 
     def _experiment(self, name: str) -> str:
         with self._lock():
@@ -202,7 +199,7 @@ class Tracking:
     def _log_params(self, run_id: str, params: Mapping[str, Any]) -> None:
         from mlflow.entities import Param
 
-        rows = [Param(_metric_name(name), _text(value)) for name, value in params.items()]
+        rows = [Param(metric_name(name), short_text(value)) for name, value in params.items()]
         for start in range(0, len(rows), 100):
             self._call("log_batch", run_id, params=rows[start : start + 100], synchronous=True)
 
@@ -258,7 +255,7 @@ class Tracking:
                 return
             self._depth += 1
             try:
-                with _locked(self.artifact_root):
+                with locked(self.artifact_root):
                     yield
             finally:
                 self._depth -= 1
@@ -285,41 +282,3 @@ def _translated(error: Exception, uri: str) -> PilotlineError:
     if code in {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS", "BAD_REQUEST"}:
         return UserError(f"MLflow at {where}: {why[:300]}")
     return TransientError(f"MLflow at {where} does not answer as it should ({why[:300]}); run again")
-
-
-@contextmanager
-def _locked(folder: Path, seconds: float = 60.0) -> Iterator[None]:
-    """Hold the folder's lock file; the kernel frees the lock of a killed process."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = (folder / ".lock").open("w")
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another home with --home") from error
-    deadline = time.monotonic() + seconds
-    with stream:
-        while True:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise TransientError(f"{folder}: another process holds MLflow's lock; run again") from error
-                time.sleep(0.05)
-        yield
-
-
-def _metric_name(name: str) -> str:
-    if not _METRIC.fullmatch(name) or ".." in name or "//" in name:
-        raise UserError(f"metric or parameter name {name!r}: use letters, digits and _ . / - only")
-    return name
-
-
-def _finite(name: str, value: float) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise UserError(f"metric {name!r} is {number}; only finite numbers are tracked")
-    return number
-
-
-def _text(value: Any) -> str:
-    return str(value)[:LONGEST_TEXT]

@@ -19,7 +19,7 @@ from components.core.errors import IntegrityError
 from components.core.recipe import Training
 from components.training.checkpoints import ENGINE
 
-RENDEZVOUS = timedelta(seconds=120)  # how long a rank waits for another before it gives up
+RENDEZVOUS = timedelta(seconds=300)  # how long a rank waits for a stalled one; a dead one is noticed at once
 BUCKET_ELEMENTS = 5_000_000
 NEVER = 1 << 60
 

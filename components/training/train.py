@@ -91,7 +91,9 @@ def _verified(training_set: Path) -> TrainingSetRef:
         if f"{name}.parquet" not in manifest["files"] or name not in {split.name for split in ref.splits}:
             raise IntegrityError(f"{training_set}: no {name} split; featurise again")
         if manifest["files"][f"{name}.parquet"]["sha256"] != ref.split(name).digest:
-            raise IntegrityError(f"{training_set}: {name}.parquet is not the split that the record names; featurise again")
+            raise IntegrityError(
+                f"{training_set}: {name}.parquet is not the split that the record names; featurise again"
+            )
     return ref
 
 

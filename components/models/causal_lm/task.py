@@ -146,6 +146,8 @@ class Task:
         network.save_pretrained(folder, safe_serialization=True)
         for name in (TOKENIZER_FILE, "tokenizer_config.json", "special_tokens_map.json"):
             (folder / name).write_bytes((self._prepared / name).read_bytes())
+        for weights in folder.glob("*.safetensors"):
+            weights.chmod(0o644)  # written for its owner only, while a server may run as another user
         signature = self.renderer.signature | {"calibration": calibration.to_dict()}
         (folder / SIGNATURE).write_text(json.dumps(signature, indent=1, sort_keys=True))
 
