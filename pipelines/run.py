@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from components.core.digest import value_digest
 from components.core.errors import PilotlineError, UserError
 from components.core.home import Home
-from components.core.processes import adopt, end_leftovers
+from components.core.processes import adopt, end_leftovers, port_is_free
 from components.core.publish import write_atomic
 from components.core.recipe import Recipe
 from components.core.records import SnapshotRef
@@ -135,11 +135,13 @@ def _run_id(recipe: Recipe, home: Home, snapshot: str, version: str, engine: str
 
 
 def _engine(asked: str, recipe: Recipe) -> Choice:
-    """The engine that will serve, decided before anything is computed."""
+    """The engine that will serve, and whether it can, decided before anything is computed."""
     from components.serving.engines import choose
 
     wanted = asked if asked != "auto" else recipe.serving.engine
     choice = choose(wanted)
+    if (port := recipe.serving.port) and not port_is_free(port):
+        raise UserError(f"serving.port {port}: in use on 127.0.0.1; choose another, or 0 for a free one")
     choice.engine.check_head_size(recipe.model.hidden_size // recipe.model.heads, f"recipe {recipe.name}")
     return choice
 

@@ -19,4 +19,11 @@ def open_stack(step: StepRun, engine: str, training_set: Path) -> AbstractContex
     """The local serving stack for a rollout, with the online features of the run's training set."""
     from components.serving.stack import LocalStack
 
-    return LocalStack(recipe=step.recipe, home=step.home, run_id=step.run_id, training_set=training_set, engine=engine)
+    return LocalStack(
+        recipe=step.recipe,
+        home=step.home,
+        run_id=step.run_id,
+        training_set=training_set,
+        engine=engine,
+        port=step.recipe.serving.port or None,
+    )

@@ -22,14 +22,14 @@ class UserError(PilotlineError):
     kind = "bad_input"
 
 
-class ContractViolation(PilotlineError):  # noqa: N818 - the name that documents and scripts rely on
+class ContractViolation(PilotlineError):
     """The batch breaks its data contract."""
 
     exit_code = 3
     kind = "contract_violated"
 
 
-class PolicyRefusal(PilotlineError):  # noqa: N818 - as above
+class PolicyRefusal(PilotlineError):
     """A rule of the gate, the rollout or a policy says no."""
 
     exit_code = 3

@@ -2,4 +2,4 @@
 
 import os
 
-IMAGE = os.environ.get("PILOTLINE_IMAGE", "ghcr.io/pilotline/pilotline-python:0.1.0")
+IMAGE = os.environ.get("PILOTLINE_IMAGE", "pilotline/pilotline-python:0.1.0")

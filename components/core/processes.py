@@ -145,6 +145,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def port_is_free(port: int) -> bool:
+    """Whether a server could listen on 127.0.0.1 at this port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def tail(log: Path, lines: int = 5) -> str:
     """The last lines of a log folded into one, for error messages."""
     try:

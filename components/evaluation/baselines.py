@@ -53,7 +53,8 @@ def score_baselines(
     if len(np.unique(labels)) != 2:
         raise PolicyRefusal("the training split holds one label only: no baseline can be trained; widen the interval")
     inputs = Inputs(train, test, features, normalise)
-    with engine_time("scikit-learn"), threadpool_limits(1):  # small fits: threads that wait for each other cost more than they bring
+    # Small fits: threads that wait for each other cost more than they bring.
+    with engine_time("scikit-learn"), threadpool_limits(1):
         scores = {name: KNOWN[name](inputs, labels) for name in names}
     return {name: score for name, score in scores.items() if score is not None}
 

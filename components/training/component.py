@@ -37,7 +37,7 @@ def train(
 
     with running("train", home, run_id, recipe) as step:
         found = train_model(step.recipe, Path(training_set.path), Path(model.path), step.home.checkpoints,
-                            Tracking.at(step.home), run_id, step.log_path("train"))  # fmt: skip
+                            Tracking.at(step.home), run_id, step.log_path("train"), code_version)  # fmt: skip
         model.metadata["digest"] = found.digest
         for name, value in found.metrics.items():
             metrics.log_metric(name, float(value))

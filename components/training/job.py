@@ -16,12 +16,13 @@ FORMAT = 1  # raised when the meaning of a checkpoint folder changes
 NOT_IN_KEY = {"backend", "checkpoint_every_steps", "keep_checkpoints", "timeout_minutes"}  # change no weight
 
 
-def training_key(recipe: Recipe, ref: TrainingSetRef) -> str:
-    """sha256 of all that determines the weights: training set, inputs, model and training sections."""
+def training_key(recipe: Recipe, ref: TrainingSetRef, code_version: str = "") -> str:
+    """sha256 of all that determines the weights: training set, inputs, model and training sections, and the code."""
     training = recipe.training.model_dump(mode="json", exclude=NOT_IN_KEY)
     return value_digest(
         {
             "format": FORMAT,
+            "code": code_version,
             "training_set": ref.digest,
             "features": list(recipe.features.model_inputs),
             "model": recipe.model.model_dump(mode="json"),

@@ -41,6 +41,7 @@ def train(
     tracking: Tracking | None,
     run_id: str,
     log: Path,
+    code_version: str = "",
 ) -> ModelRef:
     """Train the recipe's model and publish it at `out` (`model/`, `record.json`).
 
@@ -55,6 +56,7 @@ def train(
         tracking: where parameters and curves go, or None.
         run_id: pipeline run, for the tracking run's name.
         log: output of the ranks.
+        code_version: other code is another job: its checkpoints are not continued.
 
     Raises:
         UserError: recipe and data do not fit, training diverged, or the disk is full.
@@ -63,7 +65,7 @@ def train(
     """
     ref = _verified(training_set)
     _check(recipe, ref)
-    key = training_key(recipe, ref)
+    key = training_key(recipe, ref, code_version)
     job = Job(checkpoints / key[:32], key, recipe)
     try:
         job.folder.mkdir(parents=True, exist_ok=True)

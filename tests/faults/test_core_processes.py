@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import psutil
+
 from components.core.processes import OWNER, end, end_leftovers, owned_by, owner_token, spawn, wait_until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from components.core.ledger import Ledger
 from pipelines.cli import main, parser
 
@@ -56,7 +57,8 @@ def test_help_imports_no_engine() -> None:
     """Asking for help stays fast: no engine, no pandas, no pydantic."""
     code = (
         "import sys; from pipelines.cli import parser; parser().format_help()\n"
-        "print([m for m in ('kfp','mlflow','feast','torch','pandas','pydantic','sqlalchemy','psutil') if m in sys.modules])"
+        "heavy = ('kfp', 'mlflow', 'feast', 'torch', 'pandas', 'pydantic', 'sqlalchemy', 'psutil')\n"
+        "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
