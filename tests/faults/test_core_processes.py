@@ -39,7 +39,8 @@ def test_a_step_follows_the_command_that_started_the_run(tmp_path: Path) -> None
     )
     command = (
         "import subprocess, sys, time; from pathlib import Path; from components.core.processes import adopt\n"
-        f"adopt(Path(sys.argv[1])); subprocess.run(['sh', '-c', 'true; \"$0\" -c \"$1\"; true', sys.executable, {step!r}])"
+        "adopt(Path(sys.argv[1]))\n"
+        f"subprocess.run(['sh', '-c', 'true; \"$0\" -c \"$1\"; true', sys.executable, {step!r}])"
     )
     main = subprocess.Popen([sys.executable, "-c", command, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert main.stdout is not None
