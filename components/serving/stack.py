@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from components.core.engine_time import engine_time
 from components.core.errors import TransientError, UserError
 from components.core.home import Home
 from components.core.paths import PROJECT_ROOT
@@ -142,7 +143,8 @@ class LocalStack:
             self.launch(arm, model_dir, version, digest)
             replica = self._replicas[arm]
         try:
-            served = replica.wait_ready()
+            with engine_time(f"{self.choice.engine.name} start-up"):
+                served = replica.wait_ready()
         except BaseException:
             self._replicas.pop(arm).stop(lambda: 0)
             raise
@@ -209,11 +211,12 @@ class LocalStack:
         self._wait_for_service()
         timeout = self._recipe.serving.request_timeout_seconds
         stopping = stop if callable(stop) else None
-        if not self._state.shadow:
-            return Drive(self.url, rows, rate, timeout + 1.0, stopping).run()
-        shadows = Shadows(self.decision_log)
-        paired = (lambda seen: stopping(shadows.join_prefix(seen))) if stopping else None
-        return self._await_shadows(Drive(self.url, rows, rate, timeout + 1.0, paired).run(), shadows)
+        with engine_time("replay"):
+            if not self._state.shadow:
+                return Drive(self.url, rows, rate, timeout + 1.0, stopping).run()
+            shadows = Shadows(self.decision_log)
+            paired = (lambda seen: stopping(shadows.join_prefix(seen))) if stopping else None
+            return self._await_shadows(Drive(self.url, rows, rate, timeout + 1.0, paired).run(), shadows)
 
     def score_arm(self, arm: str, rows: Sequence[Row]) -> list[float | None]:
         """Scores of one arm through the router, None where it failed.
@@ -222,7 +225,8 @@ class LocalStack:
             rows: mappings with the exact "features" (name → value) to render, and "text".
         """
         timeout = self._recipe.serving.request_timeout_seconds
-        return score_rows(self._replica(arm), self.router_url, rows, timeout)
+        with engine_time("replay"):
+            return score_rows(self._replica(arm), self.router_url, rows, timeout)
 
     def _replica(self, arm: str) -> Replica:
         if arm not in self._replicas:

@@ -88,6 +88,17 @@ def test_vllm_command_says_everything_and_listens_on_loopback_only() -> None:
     assert {"--enforce-eager", "--enable-request-id-headers"} <= set(command)
 
 
+def test_on_a_cpu_no_worker_process_spins_beside_the_engine() -> None:
+    """Two servers on two cores answer in time only where the worker lives in the engine's own process."""
+    engine, launch = VllmEngine(Path("/v/bin/vllm"), "0.32.0+cpu", 0), _launch(cores=(0, 1))
+    assert ("--distributed-executor-backend", "uni") in list(pairwise(engine.command(launch)))
+    environment = engine.environment(launch)
+    assert (environment["VLLM_ENABLE_V1_MULTIPROCESSING"], environment["OMP_NUM_THREADS"]) == ("0", "2")
+    on_gpu = VllmEngine(Path("/v/bin/vllm"), "0.32.0", 1)
+    assert "--distributed-executor-backend" not in on_gpu.command(launch)
+    assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in on_gpu.environment(launch)
+
+
 def test_two_arms_on_one_gpu_share_its_memory_and_on_two_get_one_each() -> None:
     """A canary never takes the memory that stable needs."""
     one, two = VllmEngine(Path("/v"), "0.32.0", gpus=1), VllmEngine(Path("/v"), "0.32.0", gpus=2)
