@@ -218,8 +218,13 @@ def _models_history(args: argparse.Namespace) -> int:
     from components.registry.models import history
 
     found = history(Home.at(args.home), args.name, args.at or None)
-    _print(args, {"items": found}, _table(found))
+    lines = [f"{item.get('time', item.get('since', ''))[:19].replace('T', ' ')} UTC  {_told(item)}" for item in found]
+    _print(args, {"items": found}, "\n".join(lines))
     return 0
+
+
+def _told(item: dict[str, Any]) -> str:
+    return str(item.get("text") or f"v{item['version']} was champion at {item.get('at', '')}: {item['reason']}")
 
 
 def _ledger_verify(args: argparse.Namespace) -> int:

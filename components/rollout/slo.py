@@ -39,7 +39,7 @@ def slo_rules(seen: Sequence[Observation], rollout: Rollout) -> tuple[RuleResult
         _rule("version", "fail" if surprises else _some(total), len(surprises), 0, "; ".join(surprises)),
         _rule("errors", _within(rate, rollout.slo_error_rate), rate, rollout.slo_error_rate, errors),
         _rule("invalid", "fail" if invalid else _some(total), invalid, 0, f"{invalid} of {total} answers invalid"),
-        _rule("latency_p95", _latency(late, total), _p95_ms(seen), rollout.slo_p95_ms, f"{late} of {total} were later"),
+        _rule("latency_p95", _latency(late, total), _p95_ms(seen), rollout.slo_p95_ms, f"{late} of {total} took longer"),
     )
 
 

@@ -167,7 +167,7 @@ class Stages:
         """Stable alone at the rollout's rate, both replicas up and warm on the same cores."""
         seen = self.traffic.drive(BASELINE_REQUESTS, lambda _: False)
         answered = sum(one.own.score is not None for one in seen)
-        self.traffic.note("baseline", f"{answered} of {len(seen)} requests answered by stable alone")
+        self.traffic.note("stable alone", f"{answered} of {len(seen)} requests answered by stable alone")
         return seen
 
     def _stage(self, judge: Judge, weight: int) -> Verdict:
@@ -275,7 +275,7 @@ class Stages:
             if rule := next((rule for rule in rules if rule.outcome == asked), None):
                 return self._end(outcome, rule.rule, "slo", rule.reason)
         shown = "; ".join(rule.reason for rule in rules if rule.rule in ("errors", "invalid", "latency_p95"))
-        return self._end(PASS, "slo", "slo", f"{shown}, p95 limit {rollout.slo_p95_ms:g} ms")
+        return self._end(PASS, "all limits", "slo", f"{shown}, p95 limit {rollout.slo_p95_ms:g} ms")
 
     def _fail(self, rule: str, stage: str, reason: str, listed: bool = False) -> Verdict:
         if not listed:

@@ -78,7 +78,7 @@ def test_an_equal_canary_passes_and_gets_all_traffic(tmp_path, seed):
     assert report.failed_requests == 0
     assert {rule.outcome for rule in report.rules} == {"pass"}
     assert [event.weight for event in report.timeline if event.verdict == "pass"][-1] == 100
-    assert {"golden set", "baseline", "shadow", "step 50 %", "full"} <= {event.stage for event in report.timeline}
+    assert {"golden set", "stable alone", "shadow", "step 50 %", "full"} <= {event.stage for event in report.timeline}
     assert report.requests >= 60 + 200 + 100
     assert report.latency_ms["canary_p95"] > 0
 
