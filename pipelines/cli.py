@@ -141,6 +141,8 @@ def _run(args: argparse.Namespace) -> int:
         for name, value in asdict(outcome).items()
         if name in ("run_id", "outcome", "reason", "steps", "snapshot", "model", "metrics", "engine", "seconds")
     }
+    if outcome.outcome == "failed":
+        print(f"pilotline: {outcome.reason}", file=sys.stderr)
     _print(args, shown | {"report": str(report)}, f"{outcome.outcome}: {outcome.reason}\nreport: {report}")
     return outcome.exit_code
 

@@ -109,7 +109,7 @@ def execute(home: Home, run_id: str, arguments: dict[str, Any], use_cache: bool 
 
 
 def _outcome(home: Home, run_id: str) -> Outcome:
-    if (error := failure_of(home, run_id)) and error.exit_code != 3:
+    if (error := failure_of(home, run_id)) and isinstance(error, UserError):
         raise error
     path = home.run(run_id) / RUN_FILE
     if not path.exists():

@@ -32,6 +32,7 @@ def slo_rules(seen: Sequence[Observation], rollout: Rollout) -> tuple[RuleResult
     late = sum(not one.own.seconds * 1000 <= rollout.slo_p95_ms for one in seen)
     surprises = sorted({one.surprise for one in seen if one.surprise})
     rate, bound = (failed / total, upper_bound(failed, total)) if total else (None, 1.0)
+    slow = f"{late} of {total} took longer"
     errors = f"{failed} of {total} requests failed; rate below {bound:.1%} (95 %)"
     enough = total >= rollout.slo_requests
     return (
@@ -39,7 +40,7 @@ def slo_rules(seen: Sequence[Observation], rollout: Rollout) -> tuple[RuleResult
         _rule("version", "fail" if surprises else _some(total), len(surprises), 0, "; ".join(surprises)),
         _rule("errors", _within(rate, rollout.slo_error_rate), rate, rollout.slo_error_rate, errors),
         _rule("invalid", "fail" if invalid else _some(total), invalid, 0, f"{invalid} of {total} answers invalid"),
-        _rule("latency_p95", _latency(late, total), _p95_ms(seen), rollout.slo_p95_ms, f"{late} of {total} took longer"),
+        _rule("latency_p95", _latency(late, total), _p95_ms(seen), rollout.slo_p95_ms, slow),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from components.core.paths import PROJECT_ROOT
-from components.serving.engines import Launch
+from components.serving.engine import Launch
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from components.core.protocols import Served
 from components.core.recipe import Serving
 from components.models.files import model_digest
 from components.models.spec import Renderer, spec_for
-from components.serving.engines import Engine, Launch, cores_for
+from components.serving.engine import Engine, Launch
+from components.serving.engines import cores_for
 from components.serving.scoring import COMPLETIONS, InvalidAnswerError, label_logprobs, scoring_request
 
 LONGEST_CONTEXT = 2048  # tokens; a longer context than scoring needs only costs cache

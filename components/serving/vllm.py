@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from components.core.errors import UserError
-from components.serving.engines import Launch
+from components.serving.engine import Launch
 
 # Attention head sizes of vLLM's CPU kernels; the server starts with others and dies on the first request.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)

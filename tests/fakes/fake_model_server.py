@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from components.core.paths import PROJECT_ROOT
-from components.serving.engines import Launch
+from components.serving.engine import Launch
 from components.serving.replica import WARM_UP_REQUESTS
 
 PROBES = WARM_UP_REQUESTS + 1

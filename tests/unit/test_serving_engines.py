@@ -11,7 +11,8 @@ import pytest
 from components.core.errors import UserError
 from components.core.recipe import Serving
 from components.serving import engines
-from components.serving.engines import Launch, choose, cores_for, find_vllm
+from components.serving.engine import Launch
+from components.serving.engines import choose, cores_for, find_vllm
 from components.serving.reference import ReferenceEngine
 from components.serving.vllm import VllmEngine
 
