@@ -1,0 +1,75 @@
+"""`pilotline step` and `pilotline contract check`: one component alone, on local paths."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from components.core.publish import verify
+from pipelines.cli import main
+from pipelines.generators import GENERATORS
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small file of complaints."""
+    path = tmp_path_factory.mktemp("rows") / "rows.csv"
+    GENERATORS["complaints"](rows=800, seed=2).to_csv(path, index=False)
+    return path
+
+
+def test_steps_by_hand_publish_what_the_next_one_takes(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ingest, then validate on its folder: both folders verify and the records agree."""
+    common = ["--source", str(rows), "--home", str(tmp_path / "h"), "--json"]
+    snapshot, clean = tmp_path / "out" / "snapshot", tmp_path / "out" / "clean"
+    assert main(["step", "ingest", *common, "--out", str(snapshot)]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert told["rows"] == 800
+    assert main(["step", "validate", *common, "--input", f"snapshot={snapshot}", "--out", str(clean)]) == 0
+    verdict = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert verdict["passed"]
+    assert verdict["snapshot_digest"] == told["digest"]
+    assert verdict["clean"] + verdict["quarantined"] == 800
+    assert {"data.parquet", "record.json"} <= set(verify(snapshot)["files"])
+    assert {"clean.parquet", "quarantine.parquet"} <= set(verify(clean)["files"])
+    assert (tmp_path / "out" / "clean.page").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["nothing"], "not one of ingest"),
+        (["validate"], "'snapshot' is missing"),
+        (["validate", "--input", "snapshot=nowhere"], "NAME=DIR"),
+        (["ingest", "--input", "snapshot=."], "not used"),
+    ],
+)
+def test_a_wrong_step_or_input_is_bad_usage(
+    argv: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line that says what the step takes."""
+    assert main(["step", *argv, "--home", str(tmp_path / "h"), "--out", str(tmp_path / "o")]) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def test_the_real_file_holds_the_contract(real_csv: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """2,827 rows pass; the JSON has the shape that programs rely on."""
+    assert main(["contract", "check", "data_contracts/complaints.odcs.yaml", str(real_csv), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (told["passed"], told["rows"]) == (True, 2827)
+    assert {"rule", "column", "passed", "observed", "limit"} == set(told["checks"][0])
+    assert told["engine"].startswith("great_expectations")
+
+
+def test_a_broken_file_is_a_deliberate_no(rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 3 with the rule that does not hold."""
+    lines = rows.read_text().splitlines()
+    path = tmp_path / "header.csv"
+    path.write_text(lines[0] + "\n")
+    assert main(["contract", "check", "data_contracts/complaints.odcs.yaml", str(path)]) == 3
+    assert "violated" in capsys.readouterr().out
