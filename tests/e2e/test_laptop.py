@@ -63,7 +63,7 @@ def test_mlflow_shows_experiment_runs_model_and_versions(demo: tuple[Path, int, 
     experiment = client.get_experiment_by_name("complaints")
     assert experiment is not None
     assert len(client.search_runs([experiment.experiment_id])) == 3
-    assert client.get_model_version_by_alias("complaints", "champion").version == "2"
+    assert str(client.get_model_version_by_alias("complaints", "champion").version) == "2"
     assert len(client.search_model_versions("name='complaints'")) == 3
 
 
