@@ -42,7 +42,8 @@ def pipeline(profile: str = "laptop", resources: Resources | None = None) -> Any
         """
         common = {"home": home, "run_id": run_id, "recipe": recipe, "code_version": code_version}
 
-        # run_id is in every cache key: a step is reused when its own run is resumed, never by another run.
+        # run_id is in every cache key: a step is reused when its own run is resumed, never by another run. The first
+        # step too: the key of a later one holds where its input lies, so one step that moves would repeat all.
         def placed(task: dsl.PipelineTask, title: str, cached: bool = True) -> dsl.PipelineTask:
             task.set_display_name(title)
             task.set_caching_options(cached)
@@ -51,7 +52,7 @@ def pipeline(profile: str = "laptop", resources: Resources | None = None) -> Any
 
         last = placed(finish(**common), "Outcome and report", cached=False)
         with dsl.ExitHandler(last, name="chain"):
-            read = placed(ingest(expected_digest=expected_digest, **common), "Ingest a snapshot", cached=False)
+            read = placed(ingest(expected_digest=expected_digest, **common), "Ingest a snapshot")
             held = placed(validate(snapshot=read.outputs["snapshot"], **common), "Validate the contract")
             with dsl.If(held.outputs["Output"] == True, name="contract holds"):  # noqa: E712 - builds a condition
                 joined = placed(featurise(clean=held.outputs["clean"], **common), "Features, point in time")

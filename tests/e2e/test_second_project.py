@@ -90,6 +90,9 @@ def test_a_run_killed_in_every_step_ends_like_an_undisturbed_one(undisturbed: Do
     assert told["metrics"] == undisturbed.told["metrics"]
     assert _timeless(records(home, run_id)) == _timeless(records(undisturbed.home, run_id))
     assert _story(home) == _story(undisturbed.home)
+    for step in STEPS[:-1]:  # the last one has effects only, and is asked again
+        begun = len(list((home / "kfp").glob(f"pilotline-retrain-*/{step}")))
+        assert begun <= 2, f"{step} was begun {begun} times: once when it was killed, once to finish"
 
 
 TIMED = {"timeline", "latency_ms", "requests", "mlflow_run_id", "curve", "resumed_from_step", "evidence_digest"}
