@@ -20,7 +20,7 @@ from components.core.digest import value_digest
 from components.core.errors import PilotlineError, UserError
 from components.core.home import Home
 from components.core.processes import adopt, end_leftovers, port_is_free
-from components.core.publish import write_atomic
+from components.core.publish import MANIFEST, is_whole, write_atomic
 from components.core.recipe import Recipe
 from components.core.records import SnapshotRef
 from components.core.steps import failure_of
@@ -95,7 +95,7 @@ def execute(home: Home, run_id: str, arguments: dict[str, Any], use_cache: bool 
     _quiet_kfp(folder / "logs" / "kubeflow.log")
     local.init(
         runner=local.SubprocessRunner(use_venv=False),
-        pipeline_root=str(home.pipeline_root),
+        pipeline_root=str(_attempts(home, run_id)),
         raise_on_error=True,
         enable_caching=use_cache,
     )
@@ -106,6 +106,20 @@ def execute(home: Home, run_id: str, arguments: dict[str, Any], use_cache: bool 
             logging.getLogger(__name__).debug("local runner: %s", error)
             if failure_of(home, run_id) is None and not (folder / RUN_FILE).exists():
                 raise PilotlineError(f"{error}; see {log.name}") from error
+
+
+def _attempts(home: Home, run_id: str) -> Path:
+    """Where Kubeflow's local runner keeps the artifacts of this run's attempts, without what was damaged since.
+
+    The runner's cache looks only whether an artifact is there: a folder that no longer verifies is taken away, so
+    that its step runs again instead of failing all after it.
+    """
+    root = home.pipeline_root / run_id
+    for manifest in root.glob(f"*/*/*/{MANIFEST}"):
+        if not is_whole(manifest.parent):
+            print(f"{manifest.parent}: damaged since it was written; its step runs again", file=sys.stderr)
+            shutil.rmtree(manifest.parent)
+    return root
 
 
 def _outcome(home: Home, run_id: str) -> Outcome:

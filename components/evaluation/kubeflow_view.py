@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,5 +42,7 @@ def show(
         fpr, tpr, thresholds = (list(column) for column in zip(*curve, strict=True))
         roc.log_roc_curve(fpr, tpr, thresholds)
     roc.log_confusion_matrix(list(recipe.model.labels), confusion(labels, scores, recipe.serving.threshold))
+    for artifact in (metrics, roc):  # the local runner's cache holds only for artifacts whose file is there
+        write_atomic(Path(artifact.path), json.dumps(artifact.metadata))
     write_atomic(page, page_of(evidence, recipe))
     write_atomic(notes, notes_of(evidence, recipe))

@@ -31,6 +31,8 @@ def train(
     """
     from pathlib import Path
 
+    from components.core.digest import canonical_json
+    from components.core.publish import write_atomic
     from components.core.steps import running
     from components.tracking.mlflow_tracking import Tracking
     from components.training.train import train as train_model
@@ -41,5 +43,6 @@ def train(
         model.metadata["digest"] = found.digest
         for name, value in found.metrics.items():
             metrics.log_metric(name, float(value))
+        write_atomic(Path(metrics.path), canonical_json(metrics.metadata))  # without its file the step is not cached
         step.keep(found)
         return found.digest

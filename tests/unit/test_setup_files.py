@@ -18,7 +18,9 @@ def test_make_without_a_target_lists_every_target() -> None:
     """Each phony target is in the help with a text, and the fixed names are there."""
     makefile = (ROOT / "Makefile").read_text()
     phony = set(re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split())
-    listing = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(
+        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     listed = {line.split()[0] for line in listing.splitlines() if len(line.split()) > 1}
     assert listed == phony
     assert {"setup", "run", "demo", "test", "test-full", "lint", "bench", "clean", "help"} <= phony
