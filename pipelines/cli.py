@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from components.core.errors import PilotlineError, one_line
+from components.core.errors import PilotlineError, UserError, one_line
 from components.core.home import Home
 
 EPILOG = """exit status: 0 done, 1 failed, 2 bad usage or input, 3 a deliberate no, 4 waiting for a person.
@@ -20,8 +20,10 @@ State lies in --home, $PILOTLINE_HOME or ./.pilotline."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status; one clear line for errors, a traceback with --debug."""
-    args = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    args = argparse.Namespace(json="--json" in words, debug="--debug" in words)
     try:
+        args = parser().parse_args(words)
         return int(args.call(args))
     except PilotlineError as error:
         return _fail(args, one_line(error), error.exit_code, error.kind)
@@ -33,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    top = argparse.ArgumentParser(prog="pilotline", description="From data to a canaried model.", epilog=EPILOG)
+    top = _Parser(prog="pilotline", description="From data to a canaried model.", epilog=EPILOG)
     top.formatter_class = argparse.RawDescriptionHelpFormatter
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     _add_run(verbs)
@@ -44,6 +46,13 @@ def parser() -> argparse.ArgumentParser:
     _verb(ledger, "verify", "name the first altered, missing or reordered entry", _ledger_verify)
     _verb(verbs, "doctor", "what this machine has and what is missing, each with its mend", _doctor)
     return top
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says bad usage in one line, like any other bad input."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see `{self.prog} --help`")
 
 
 def _add_run(verbs: Any) -> None:
@@ -58,7 +67,9 @@ def _add_run(verbs: Any) -> None:
 def _add_pipeline_verbs(verbs: Any) -> None:
     step = _verb(verbs, "step", "run one component alone, on local paths", _step)
     _recipe_options(step)
-    step.add_argument("name", metavar="NAME", help="ingest, validate, featurise, train, evaluate, register, rollout")
+    step.add_argument(
+        "name", metavar="NAME", help="ingest, validate, featurise, train, evaluate, register, rollout, promote"
+    )
     step.add_argument("--input", action="append", default=[], metavar="NAME=DIR", help="an input folder; repeatable")
     step.add_argument("--out", default="out", metavar="DIR", help="folder to publish (default ./out)")
     step.add_argument("--run-id", default="step", help="run whose records are kept (default step)")
@@ -71,7 +82,7 @@ def _add_pipeline_verbs(verbs: Any) -> None:
         verb = _verb(verbs, name, text, _submit if name == "submit" else _schedule)
         _recipe_options(verb)
         verb.add_argument("--host", required=True, help="Kubeflow Pipelines endpoint, for example http://host:8888")
-        verb.add_argument("--profile", choices=["laptop", "gpu-pool"], default="", help="default: the recipe's")
+        verb.add_argument("--profile", choices=["laptop", "gpu-pool"], default="gpu-pool", help="default gpu-pool")
         verb.add_argument("--experiment", default="pilotline", help="Kubeflow experiment (default pilotline)")
         verb.add_argument("--cluster-home", default="/pilotline", help="the home inside the cluster")
         if name == "schedule":
@@ -143,7 +154,8 @@ def _run(args: argparse.Namespace) -> int:
     }
     if outcome.outcome == "failed":
         print(f"pilotline: {outcome.reason}", file=sys.stderr)
-    _print(args, shown | {"report": str(report)}, f"{outcome.outcome}: {outcome.reason}\nreport: {report}")
+    place = str(report) if report.exists() else ""
+    _print(args, shown | {"report": place}, f"{outcome.outcome}: {outcome.reason}\nreport: {place or 'was removed'}")
     return outcome.exit_code
 
 
@@ -166,8 +178,11 @@ def _step(args: argparse.Namespace) -> int:
     record = run_step(
         args.name, _recipe(args), Home.at(args.home), args.input, Path(args.out), args.run_id, args.engine
     )
-    _print(args, record, f"{args.name}: published {args.out}")
-    return 0
+    refused = not record.get("passed", True) or not record.get("gate_passed", True)
+    refused = refused or record.get("outcome", "passed") not in ("passed", "promoted")
+    said = f"; {record.get('reason') or 'refused'}" if refused else ""
+    _print(args, record, f"{args.name}: published {args.out}{said}")
+    return 3 if refused else 0
 
 
 def _compile(args: argparse.Namespace) -> int:
@@ -231,8 +246,11 @@ def _told(item: dict[str, Any]) -> str:
 
 def _ledger_verify(args: argparse.Namespace) -> int:
     from components.core.ledger import Ledger
+    from pipelines.outcome import missing_runs
 
-    count = Ledger(Home.at(args.home).ledger_url).verify()
+    home = Home.at(args.home)
+    count = Ledger(home.ledger_url).verify()
+    missing_runs(home)
     _print(args, {"entries": count, "intact": True}, f"{count} entries, chain intact")
     return 0
 

@@ -26,7 +26,7 @@ def finish(
     from components.core.home import Home
     from components.core.publish import write_atomic
     from components.core.recipe import parse_recipe
-    from pipelines.outcome import conclude
+    from pipelines.outcome import conclude, store
     from pipelines.report import write_report
 
     place = Home.at(home)
@@ -34,4 +34,5 @@ def finish(
     outcome = conclude(place, run_id, parse_recipe(recipe), code_version)
     report = write_report(place, run_id)
     Path(page.path).write_text(report.read_text(encoding="utf-8"), encoding="utf-8")
+    store(place, outcome)
     return outcome.outcome

@@ -22,6 +22,7 @@ from components.core.errors import UserError
 from components.core.home import safe_name
 from pipelines.compile import Package, compile_retrain, read_package
 from pipelines.cron import check_cron
+from pipelines.gpu_pools import HOME_MOUNT
 from pipelines.kubeflow_client import NAMESPACE, answering, connect
 from pipelines.kubeflow_lookup import active_run, described, ensure_version, recurring_runs, replace
 
@@ -212,6 +213,7 @@ def schedule(
 
 def submit_retrain(recipe: Recipe, host: str, profile: str, experiment: str, cluster_home: str) -> dict[str, Any]:
     """`pilotline submit`: compile the retraining pipeline, upload it as git-<sha> and start a run of the recipe."""
+    _check_cluster_home(cluster_home)
     with _retrain(recipe, profile) as (package, version_name, arguments):
         key = value_digest([recipe.digest, cluster_home, file_digest(package)])[:12]
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -243,6 +245,7 @@ def schedule_retrain(
     if "[[" in recipe.to_json():
         raise UserError("recipe: a value holds '[[', which Kubeflow Pipelines takes for a macro; write it otherwise")
     timed = recipe.model_copy(update={"source": recipe.source.model_copy(update={"until": SCHEDULED_DAY})})
+    _check_cluster_home(cluster_home)
     with _retrain(recipe, profile) as (package, version_name, arguments):
         run_id = f"{recipe.name}-{SCHEDULED_SECOND}"
         arguments |= {"home": cluster_home, "run_id": run_id, "recipe": timed.to_json()}
@@ -275,6 +278,14 @@ def check_arguments(package: Package, arguments: Mapping[str, Any]) -> None:
     needed = [name for name, about in inputs.items() if "defaultValue" not in about and not about.get("isOptional")]
     if missing := sorted(set(needed) - set(arguments)):
         raise UserError(f"argument {missing[0]!r}: pipeline {package.name} needs it and has no default")
+
+
+def _check_cluster_home(cluster_home: str) -> None:
+    """Every pod mounts the shared claim at HOME_MOUNT: a home elsewhere would be lost with the pod."""
+    if cluster_home != HOME_MOUNT and not cluster_home.startswith(f"{HOME_MOUNT}/"):
+        raise UserError(
+            f"--cluster-home {cluster_home!r}: the shared volume is mounted at {HOME_MOUNT}; name a folder there"
+        )
 
 
 @contextlib.contextmanager

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from components.core.errors import IntegrityError
 from components.core.home import Home
 from components.core.ledger import Ledger
 from components.core.publish import write_atomic
@@ -36,15 +38,16 @@ class Outcome:
     snapshot: dict[str, Any] | None
     model: dict[str, Any] | None
     metrics: dict[str, float] = field(default_factory=dict)
+    repeatable: bool = False  # damage on disk, not a verdict: the same run again may end otherwise
 
     @property
     def is_final(self) -> bool:
         """Whether running again would only repeat it."""
-        return self.outcome in FINAL
+        return self.outcome in FINAL and not self.repeatable
 
 
 def conclude(home: Home, run_id: str, recipe: Recipe, code_version: str) -> Outcome:
-    """Derive the outcome, write `run.json` and append the run to the ledger where it is final."""
+    """Derive the outcome and write `run.json`."""
     notes = step_notes(home, run_id)
     outcome, reason, exit_code = _verdict(home, run_id)
     started = min((float(note["started"]) for note in notes), default=time.time())
@@ -63,27 +66,41 @@ def conclude(home: Home, run_id: str, recipe: Recipe, code_version: str) -> Outc
         snapshot=_snapshot(home, run_id),
         model=_model(home, run_id),
         metrics=_metrics(home, run_id),
+        repeatable=isinstance(failure_of(home, run_id), IntegrityError),
     )
     write_atomic(home.run(run_id) / RUN_FILE, json.dumps(asdict(concluded), indent=1))
-    if concluded.is_final:
-        ledger = Ledger(home.ledger_url)
-        try:
-            ledger.append("run", f"run:{run_id}", asdict(concluded))
-        finally:
-            ledger.close()
     return concluded
+
+
+def store(home: Home, concluded: Outcome) -> None:
+    """Append the run to the ledger where it is final: from then on the same run returns this outcome."""
+    if concluded.is_final:
+        with closing(Ledger(home.ledger_url)) as ledger:
+            ledger.append("run", f"run:{concluded.run_id}", asdict(concluded))
 
 
 def stored(home: Home, run_id: str) -> Outcome | None:
     """The final outcome of an earlier execution of this run, from the ledger."""
     if not home.root.joinpath("ledger.db").exists() and home.ledger_url.startswith("sqlite:///" + str(home.root)):
         return None
-    ledger = Ledger(home.ledger_url)
-    try:
+    with closing(Ledger(home.ledger_url)) as ledger:
         entry = ledger.find(f"run:{run_id}")
-    finally:
-        ledger.close()
     return Outcome(**entry.payload) if entry else None
+
+
+def missing_runs(home: Home) -> None:
+    """The chain cannot show that its end was cut off; the runs' own files can.
+
+    Raises:
+        IntegrityError: a finished run of this home is not in the ledger.
+    """
+    for path in sorted((home.root / "runs").glob(f"*/{RUN_FILE}")):
+        told = Outcome(**json.loads(path.read_text()))
+        if told.is_final and stored(home, told.run_id) is None:
+            raise IntegrityError(
+                f"ledger: run {told.run_id} ended as {told.outcome} but has no entry; the ledger's end was cut off, or "
+                "the run was killed as it ended: run it again"
+            )
 
 
 def _verdict(home: Home, run_id: str) -> tuple[str, str, int]:

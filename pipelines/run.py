@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import logging
 import os
@@ -64,7 +65,7 @@ def run(recipe: Recipe, home: Home, engine: str = "auto", force: bool = False) -
                 "expected_digest": snapshot.digest,
                 "engine": served_by,
             }
-            execute(home, run_id, arguments, use_cache=not force)
+            execute(home, run_id, arguments)
     return _outcome(home, run_id)
 
 
@@ -80,7 +81,7 @@ def take_snapshot(recipe: Recipe, home: Home) -> SnapshotRef:
         shutil.rmtree(incoming, ignore_errors=True)
 
 
-def execute(home: Home, run_id: str, arguments: dict[str, Any], use_cache: bool = True) -> None:
+def execute(home: Home, run_id: str, arguments: dict[str, Any]) -> None:
     """Compile for the laptop and run the compiled file; the steps' own words go to the run's log."""
     from kfp import components, local
 
@@ -97,15 +98,17 @@ def execute(home: Home, run_id: str, arguments: dict[str, Any], use_cache: bool 
         runner=local.SubprocessRunner(use_venv=False),
         pipeline_root=str(_attempts(home, run_id)),
         raise_on_error=True,
-        enable_caching=use_cache,
+        enable_caching=True,
     )
     with (folder / "logs" / "steps.log").open("a", encoding="utf-8", buffering=1) as log, redirect_stdout(log):
         try:
             components.load_component_from_file(str(package))(**arguments)
         except RuntimeError as error:  # the runner's word for "a step failed": the step's note knows why
             logging.getLogger(__name__).debug("local runner: %s", error)
-            if failure_of(home, run_id) is None and not (folder / RUN_FILE).exists():
-                raise PilotlineError(f"{error}; see {log.name}") from error
+            if failure_of(home, run_id) is None:
+                raise PilotlineError(
+                    f"the run's last step failed, its outcome is not stored; see {log.name}"
+                ) from error
 
 
 def _attempts(home: Home, run_id: str) -> Path:
@@ -126,8 +129,8 @@ def _outcome(home: Home, run_id: str) -> Outcome:
     if (error := failure_of(home, run_id)) and isinstance(error, UserError):
         raise error
     path = home.run(run_id) / RUN_FILE
-    if not path.exists():
-        raise PilotlineError(f"run {run_id}: no outcome was written; see {path.parent / 'logs'}")
+    if not path.exists() or not path.with_name("report.html").exists():
+        raise PilotlineError(f"run {run_id}: no outcome or report was written; see {path.parent / 'logs'}")
     return Outcome(**json.loads(path.read_text()))
 
 
@@ -140,12 +143,16 @@ def _repair_aliases(name: str, home: Home) -> None:
 
 
 def _run_id(recipe: Recipe, home: Home, snapshot: str, version: str, engine: str, force: bool) -> str:
-    """Named by what goes in, so that the same input finds the same run; --force counts up."""
+    """Named by what goes in, so that the same input finds the same run; --force counts on."""
     base = f"{recipe.name}-{value_digest([snapshot, recipe.digest, version, engine])[:12]}"
     if not force:
         return base
-    taken = sum(1 for path in (home.root / "runs").glob(f"{base}*") if path.is_dir())
-    return f"{base}.{taken}" if taken else base
+    return next(name for name in _numbered(base) if stored(home, name) is None)
+
+
+def _numbered(base: str) -> Iterator[str]:
+    yield base
+    yield from (f"{base}.{number}" for number in itertools.count(1))
 
 
 def _engine(asked: str, recipe: Recipe) -> Choice:

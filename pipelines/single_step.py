@@ -10,6 +10,7 @@ from typing import Any
 
 from components.core.errors import UserError
 from components.core.home import Home
+from components.core.publish import MANIFEST
 from components.core.recipe import Recipe
 from components.core.steps import read_record
 from pipelines.code_version import code_version
@@ -38,6 +39,8 @@ def run_step(
     """
     if name not in STEPS:
         raise UserError(f"step {name!r}: not one of {', '.join(STEPS)}")
+    folders = _folders(inputs)
+    _check_out(out, folders)
     function: Callable[..., Any] = getattr(importlib.import_module(STEPS[name]), name).python_func
     given = {
         "home": str(home.root),
@@ -47,8 +50,17 @@ def run_step(
         "expected_digest": "",
         "engine": engine,
     }
-    function(**_arguments(name, function, given, _folders(inputs), out))
+    function(**_arguments(name, function, given, folders, out))
     return read_record(home, run_id, name) or {}
+
+
+def _check_out(out: Path, folders: dict[str, Path]) -> None:
+    """Publishing replaces the folder as a whole: only what a step published before may be replaced."""
+    place = out.resolve()
+    if place == Path.cwd() or place in Path.cwd().parents or place in [path.resolve() for path in folders.values()]:
+        raise UserError(f"--out {str(out)!r}: would replace the working folder or an input; name a new folder")
+    if out.exists() and not (out / MANIFEST).is_file():
+        raise UserError(f"--out {str(out)!r}: is there and was not published by a step; name a new folder")
 
 
 def _folders(inputs: Sequence[str]) -> dict[str, Path]:

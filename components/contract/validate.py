@@ -17,7 +17,7 @@ from components.contract.judge import Judgement, judge
 from components.contract.rules import DataContract, Observation, Rule
 from components.core.digest import file_digest
 from components.core.engine_time import engine_time
-from components.core.errors import IntegrityError
+from components.core.errors import IntegrityError, UserError
 from components.core.paths import find
 from components.core.publish import publishing, verify
 from components.core.recipe import Recipe
@@ -103,6 +103,8 @@ def _examples(contract: DataContract, rule: Rule, found: Observation | None, tab
 
 def _quarantine(table: pa.Table, judgement: Judgement) -> pa.Table:
     """The rows set aside, with the names of the rules they break and what these ask."""
+    if taken := {RULE, REASON} & set(table.column_names):
+        raise UserError(f"column {min(taken)!r}: this name is used by the quarantine; rename it in the source")
     aside = [not clean for clean in judgement.clean]
     rows = table.filter(pa.array(aside, pa.bool_()))
     for name, texts in ((RULE, judgement.rules), (REASON, judgement.reasons)):

@@ -27,6 +27,8 @@ class Home:
             UserError: the folder cannot be made or written.
         """
         root = Path(given or os.environ.get("PILOTLINE_HOME") or ".pilotline").expanduser().absolute()
+        if odd := set(str(root)) & set("?#%\n"):
+            raise UserError(f"home {str(root)!r}: {min(odd)!r} cannot be in its path; choose another with --home")
         try:
             root.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=root):

@@ -136,6 +136,8 @@ class Ledger:
                 connection.commit()
         except self._sa.exc.OperationalError as error:
             raise TransientError(f"ledger {self._engine.url!r}: {error.orig}; run again") from error
+        except self._sa.exc.DatabaseError as error:
+            raise IntegrityError(f"ledger {self._engine.url!r}: {error.orig}; restore it from a backup") from error
 
 
 def _entry(**values: Any) -> Entry:
@@ -147,4 +149,8 @@ def _hash(values: dict[str, Any]) -> str:
 
 
 def _from_row(row: Row[Any]) -> Entry:
-    return Entry(row.seq, row.time, row.kind, row.key, json.loads(row.payload), row.previous, row.hash)
+    try:
+        payload = json.loads(row.payload)
+    except ValueError as error:
+        raise IntegrityError(f"ledger: entry {row.seq} ({row.kind} {row.key}) was altered") from error
+    return Entry(row.seq, row.time, row.kind, row.key, payload, row.previous, row.hash)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from components.core.digest import value_digest
 from components.core.errors import UserError
 
+SECRETS = re.compile(
+    r"://[^/@\s:]*:(?P<secret>[^/@\s]+)@"
+    r"|[?&](?:[\w.-]*(?:token|secret|password|passwd|signature|api_?key|access_?key)[\w.-]*|sig)=(?P<value>[^&\s]+)",
+    re.IGNORECASE,
+)
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
@@ -35,8 +41,8 @@ class Source(Section):
     query: str = ""
     encoding: str = "utf-8"
     time_column: str
-    time_formats: tuple[str, ...] = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S")
-    key: tuple[str, ...]
+    time_formats: Annotated[tuple[str, ...], Field(min_length=1)] = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S")
+    key: Annotated[tuple[str, ...], Field(min_length=1)]
     since: str = ""
     until: str = ""
 
@@ -78,7 +84,7 @@ class Model(Section):
     name: Annotated[str, Field(pattern=NamePattern)]
     family: Literal["causal_lm"] = "causal_lm"
     label_column: str
-    positive_values: tuple[str, ...]
+    positive_values: Annotated[tuple[str, ...], Field(min_length=1)]
     labels: tuple[str, str] = ("no", "yes")  # negative, positive
     text_column: str = ""
     text_tokens: Natural = 64
@@ -97,7 +103,7 @@ class Training(Section):
     backend: Literal["local", "trainjob", "slurm"] = "local"
     ranks: Count = 2
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 1
-    steps: Count = 400
+    steps: Annotated[int, Field(ge=1, le=10_000_000)] = 400
     batch_size: Count = 32  # global, rows per optimizer step
     learning_rate: Positive = 2e-3
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
@@ -124,8 +130,8 @@ class Training(Section):
 class Evaluation(Section):
     """The time-ordered split and what is measured on the test rows."""
 
-    test_share: Share = 0.2
-    validation_share: Share = 0.1
+    test_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
+    validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
     embargo_days: Natural = 30
     groups: tuple[Group, ...] = ()
     bootstrap: Natural = 500
@@ -172,7 +178,7 @@ class Rollout(Section):
     golden_requests: Count = 64
     golden_tolerance: Positive = 0.001  # absolute difference of a served score and the evaluated one
     shadow_requests: Natural = 200
-    steps: tuple[int, ...] = (50,)  # percent of traffic
+    steps: Annotated[tuple[int, ...], Field(min_length=1)] = (50,)  # percent of traffic
     min_canary_requests: Count = 100
     requests_per_second: Positive = 30.0
     slo_requests: Count = 150
@@ -182,7 +188,7 @@ class Rollout(Section):
     latency_ratio: Positive = 2.0
     score_shift: Share = 0.05
     deadline_seconds: Positive = 150.0
-    alpha: Share = 0.05
+    alpha: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.05
     seed: int = 0
 
 
@@ -261,10 +267,20 @@ def parse_recipe(values: dict[str, Any] | str, where: str = "recipe") -> Recipe:
     return recipe
 
 
+def _refuse_secrets(uri: str, where: str) -> None:
+    """A recipe is stored, compiled and shown: a password or token in it would be everywhere. Never echoes it."""
+    literal = [found for found in SECRETS.finditer(uri) if not (found["secret"] or found["value"]).startswith("${")]
+    if literal:
+        raise UserError(
+            f"{where}: source.uri holds a password or token in clear text; write ${{NAME}} in its place, which is "
+            "filled from the environment when the source is read"
+        )
+
+
 def _apply(values: dict[str, Any], override: str) -> None:
     key, sep, text = override.partition("=")
     parts = key.strip().split(".")
-    if not sep or not all(parts):
+    if not sep or not all(parts) or "\n" in text:
         raise UserError(f"--set {override!r}: write it as path.to.key=value, for example training.steps=200")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
@@ -303,6 +319,11 @@ def _nearest(loc: tuple[int | str, ...]) -> str:
 def _check_together(recipe: Recipe, where: str) -> None:
     """Rules that span keys."""
     training, evaluation = recipe.training, recipe.evaluation
+    _refuse_secrets(recipe.source.uri, where)
+    if recipe.model.labels[0] == recipe.model.labels[1]:
+        raise UserError(f"{where}: model.labels are the same word twice; the two answers need different ones")
+    if list(recipe.rollout.steps) != sorted(set(recipe.rollout.steps)):
+        raise UserError(f"{where}: rollout.steps have to rise, got {list(recipe.rollout.steps)}")
     if training.batch_size % training.ranks:
         raise UserError(
             f"{where}: training.batch_size {training.batch_size} is not a multiple of training.ranks {training.ranks}"

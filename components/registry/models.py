@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from components.core.errors import IntegrityError, UserError
@@ -85,7 +84,7 @@ def verify(home: Home, name: str, version: str) -> dict[str, Any]:
         ]
         if not known or set(known) != {item["digest"]}:
             raise IntegrityError(f"model {name} version {version}: registry and ledger name different digests")
-        check_kept(Path(item["source"]), item["digest"], f"model {name} version {version}")
+        check_kept(home.models / item["digest"] / "model", item["digest"], f"model {name} version {version}")
         live, alias = champion(name, ledger), tracking.alias(name, CHAMPION)
         if alias != (live.version if live else None):
             raise IntegrityError(

@@ -73,3 +73,27 @@ def test_a_broken_file_is_a_deliberate_no(rows: Path, tmp_path: Path, capsys: py
     path.write_text(lines[0] + "\n")
     assert main(["contract", "check", "data_contracts/complaints.odcs.yaml", str(path)]) == 3
     assert "violated" in capsys.readouterr().out
+
+
+def test_a_refused_batch_is_exit_3_for_a_step_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A deliberate no has the same exit status alone and in a run."""
+    common = ["--source", "generator://complaints?rows=60", "--home", str(tmp_path / "h"), "--json"]
+    assert main(["step", "ingest", *common, "--out", str(tmp_path / "s")]) == 0
+    argv = ["step", "validate", *common, "--input", f"snapshot={tmp_path / 's'}", "--out", str(tmp_path / "c")]
+    assert main(argv) == 3
+    assert not json.loads(capsys.readouterr().out.splitlines()[-1])["passed"]
+
+
+@pytest.mark.parametrize("out", ["mine", ".", ".."])
+def test_a_step_never_replaces_what_it_did_not_publish(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder of the user's, the working folder and its parents stay as they are."""
+    work = tmp_path / "work"
+    (work / "mine").mkdir(parents=True)
+    (work / "mine" / "thesis.txt").write_text("years")
+    monkeypatch.chdir(work)
+    argv = ["step", "ingest", "--source", "generator://complaints?rows=50", "--home", str(tmp_path / "h")]
+    assert main([*argv, "--out", out]) == 2
+    assert "--out" in capsys.readouterr().err
+    assert (work / "mine" / "thesis.txt").read_text() == "years"

@@ -38,6 +38,14 @@ def test_shipped_recipes_load_and_survive_their_json_form(name: str) -> None:
         ('gate.blocking_groups=["Nobody"]', "Nobody"),
         ('gate.baselines=[{baseline="magic", margin=0.1}]', "magic"),
         ('model.name="a/b"', "model.name"),
+        ('model.labels=["a", "a"]', "model.labels"),
+        ("model.positive_values=[]", "model.positive_values"),
+        ("rollout.steps=[50, 20]", "have to rise"),
+        ("rollout.steps=[]", "rollout.steps"),
+        ("rollout.alpha=0", "rollout.alpha"),
+        ("source.key=[]", "source.key"),
+        ("evaluation.test_share=0", "evaluation.test_share"),
+        ("training.steps=3\nx=4", "path.to.key=value"),
     ],
 )
 def test_a_bad_override_is_one_line_with_the_key(override: str, says: str) -> None:
@@ -75,6 +83,26 @@ def test_an_unknown_recipe_is_bad_input(name: str) -> None:
     """A name that is not shipped, or a file that is not there."""
     with pytest.raises(UserError):
         load_recipe(locate(name))
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://bob:hunter2@host/x.csv",
+        "postgresql://bob:hunter2@host/db",
+        "simplecache::https://bob:hunter2@host/x.csv",
+        "https://host/x.csv?a=1&token=hunter2",
+        "https://host/x.csv?X-Amz-Signature=hunter2",
+        "https://host/x.csv?sig=hunter2",
+    ],
+)
+def test_a_secret_in_the_source_is_refused_and_not_echoed(uri: str) -> None:
+    """A recipe is stored, compiled and shown; ${NAME} is the way, and is taken."""
+    with pytest.raises(UserError, match=r"\$\{NAME\}") as caught:
+        load_recipe(locate("laptop"), [f'source.uri="{uri}"'])
+    assert "hunter2" not in str(caught.value)
+    safe = uri.replace("hunter2", "${SECRET}")
+    assert load_recipe(locate("laptop"), [f'source.uri="{safe}"']).source.uri == safe
 
 
 @given(st.text(min_size=1, max_size=12).filter(lambda key: key not in Recipe.model_fields))
