@@ -104,6 +104,7 @@ TIMED = {"timeline", "latency_ms", "requests", "mlflow_run_id", "curve", "resume
 def _timeless(kept: dict[str, Any]) -> dict[str, Any]:
     """Records without times, latencies and what follows from them."""
     slim = {step: {k: v for k, v in record.items() if k not in TIMED} for step, record in kept.items()}
+    slim["train"]["metrics"] = {k: v for k, v in slim["train"]["metrics"].items() if k != "tokens_per_second"}
     slim["rollout"]["rules"] = [(rule["rule"], rule["outcome"]) for rule in slim["rollout"]["rules"]]
     slim["rollout"].pop("reason")
     slim["promote"].pop("reason")
