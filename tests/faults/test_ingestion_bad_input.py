@@ -187,7 +187,8 @@ def test_a_host_that_does_not_answer_is_tried_again_and_then_given_up(
 ) -> None:
     """Bounded attempts, then an error that says that trying again can help; no password in it."""
     monkeypatch.setattr(locate, "FIRST_PAUSE_SECONDS", 0.01)
-    uri = f"{scheme}://me:planted-secret@127.0.0.1:{free_port()}/rows.csv"
+    monkeypatch.setenv("PILOTLINE_TEST_PASSWORD", "planted-secret")
+    uri = scheme + "://me:${PILOTLINE_TEST_PASSWORD}@" + f"127.0.0.1:{free_port()}/rows.csv"
     query = {"query": "SELECT 1"} if scheme.startswith("postgresql") else {}
     line = refused(tmp_path, uri, TransientError, **query)
     assert "3 attempts" in line

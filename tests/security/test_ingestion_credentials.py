@@ -31,11 +31,15 @@ def test_a_signed_link_is_kept_without_its_signature(
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_refusal_names_the_file_and_no_secret(status: int, httpserver: HTTPServer, tmp_path: Path) -> None:
+def test_a_refusal_names_the_file_and_no_secret(
+    status: int, httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A host's no is the user's to mend: one line without the secret, no second attempt."""
     httpserver.expect_request("/a.csv").respond_with_data("", status=status)
+    monkeypatch.setenv("PILOTLINE_TEST_SIGNATURE", SECRET)
+    uri = httpserver.url_for("/a.csv") + "?sig=${PILOTLINE_TEST_SIGNATURE}"
     with pytest.raises(UserError, match=r"/a\.csv: ") as raised:
-        ingest(recipe_for(httpserver.url_for("/a.csv") + f"?sig={SECRET}"), tmp_path / "out")
+        ingest(recipe_for(uri), tmp_path / "out")
     assert SECRET not in str(raised.value)
 
 
