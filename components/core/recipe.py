@@ -34,12 +34,15 @@ class Section(BaseModel):
 
 
 class Source(Section):
-    """Where rows come from. `uri`: a file, folder or glob, any fsspec URI, a SQLAlchemy URL, or generator://NAME?key=value."""
+    """Where rows come from. `uri`: a file, folder or glob, any fsspec URI, a SQLAlchemy URL, or generator://NAME?key=value.
+
+    encoding auto: by its byte order mark, else UTF-8, else cp1252, whichever fits every byte.
+    """
 
     uri: str
     format: Literal["auto", "csv", "jsonl", "parquet", "sql", "generator"] = "auto"
     query: str = ""
-    encoding: str = "utf-8"
+    encoding: str = "auto"
     time_column: str
     time_formats: Annotated[tuple[str, ...], Field(min_length=1)] = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S")
     key: Annotated[tuple[str, ...], Field(min_length=1)]

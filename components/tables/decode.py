@@ -1,4 +1,9 @@
-"""Bytes to text, with the place of the first byte that does not fit."""
+"""Bytes to text, with the place of the first byte that does not fit.
+
+The encoding `auto`: a byte order mark names it; else UTF-8 where every byte fits; else cp1252, what spreadsheets on
+Windows write, where every byte fits that and nothing before the first misfit was UTF-8 beyond ASCII (such a file is
+damaged UTF-8). What was read is kept beside the file's digest.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,14 @@ import codecs
 import difflib
 import encodings.aliases
 import io
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from components.core.errors import UserError
 
 CHUNK_BYTES = 1 << 20
+AUTO = "auto"
+FALLBACK = "cp1252"
+CUT = "unexpected end of data"  # the codec's words for a character that the end of the file cuts
 MARKS = (  # byte order marks, longest first
     (codecs.BOM_UTF32_LE, "utf-32", "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32", "utf-32-be"),
@@ -25,14 +33,20 @@ class Decoded:
 
     Attributes:
         text: the text stream, after a byte order mark.
+        encoding: the codec that reads it.
         uri: what error messages call the file.
     """
 
     def __init__(self, stream: BinaryIO, encoding: str, uri: str) -> None:
         self.uri = uri
         self._stream = stream
-        self._declared = encoding
-        self._start, self._codec = _codec(stream, encoding, uri)
+        self._declared = "utf-8" if encoding == AUTO else encoding
+        self._start, self._codec = _codec(stream, self._declared, uri, encoding == AUTO)
+        if encoding == AUTO and self._codec == "utf-8" and self._start == 0:
+            misfit = self._misfit("utf-8")
+            if misfit and misfit.first and not self._misfit(FALLBACK):
+                self._codec = FALLBACK
+        self.encoding = self._codec
         stream.seek(self._start)
         self.text = io.TextIOWrapper(stream, encoding=self._codec, errors="strict", newline="")
 
@@ -46,29 +60,48 @@ class Decoded:
 
     def undecodable(self) -> UserError:
         """The error that says where the first byte stands that does not fit the encoding."""
+        hint = "set source.encoding to the file's encoding, for example cp1252 or utf-16"
+        place = self._misfit(self._codec)
+        if place is None:
+            return UserError(f"{self.uri}: is not {self._declared}; {hint}")
+        return UserError(
+            f"{self.uri}: byte {place.byte} (line {place.line}) is {place.value}, which is not {self._declared}; {hint}"
+        )
+
+    def _misfit(self, codec: str) -> _Misfit | None:
+        """The first byte that the codec cannot read; None where it reads all."""
         self._stream.seek(self._start)
-        decoder = codecs.getincrementaldecoder(self._codec)("strict")
-        offset, lines = self._start, 1
+        decoder = codecs.getincrementaldecoder(codec)("strict")
+        offset, line, ascii_only = self._start, 1, True
         while True:
             chunk = self._stream.read(CHUNK_BYTES)
             pending = len(decoder.getstate()[0])
             try:
-                lines += decoder.decode(chunk, final=not chunk).count("\n")
+                text = decoder.decode(chunk, final=not chunk)
+                line += text.count("\n")
+                ascii_only = ascii_only and text.isascii()
             except UnicodeDecodeError as error:
-                lines += error.object[: error.start].count(b"\n")
-                place = offset - pending + error.start
+                before = bytes(error.object[: error.start])
+                line += before.count(b"\n")
                 value = f"0x{error.object[error.start]:02X}" if error.start < len(error.object) else "the end"
-                return UserError(
-                    f"{self.uri}: byte {place} (line {lines}) is {value}, which is not {self._declared}; "
-                    "set source.encoding to the file's encoding, for example cp1252 or utf-16"
-                )
+                first = ascii_only and before.isascii() and error.reason != CUT
+                return _Misfit(offset - pending + error.start, line, value, first)
             if not chunk:
-                return UserError(f"{self.uri}: is not {self._declared}; set source.encoding to the file's encoding")
+                return None
             offset += len(chunk)
 
 
-def _codec(stream: BinaryIO, encoding: str, uri: str) -> tuple[int, str]:
-    """Where the text starts, and the codec that reads it."""
+class _Misfit(NamedTuple):
+    """Where a byte stands that does not fit; `first`: all before it was ASCII, and no end cuts it."""
+
+    byte: int
+    line: int
+    value: str
+    first: bool
+
+
+def _codec(stream: BinaryIO, encoding: str, uri: str, marked: bool) -> tuple[int, str]:
+    """Where the text starts, and the codec that reads it; `marked`: a byte order mark may name another."""
     try:
         declared = codecs.lookup(encoding).name
         "".encode(declared)
@@ -80,7 +113,7 @@ def _codec(stream: BinaryIO, encoding: str, uri: str) -> tuple[int, str]:
     head = stream.read(4)
     for mark, family, exact in MARKS:
         if head.startswith(mark):
-            if not declared.replace("_", "-").startswith(family):
+            if not marked and not declared.replace("_", "-").startswith(family):
                 raise UserError(
                     f"{uri}: starts with a {family.upper()} byte order mark, but source.encoding is {encoding!r}; "
                     f"set source.encoding={family}"

@@ -14,7 +14,7 @@ import pyarrow as pa
 from components.core.digest import file_digest
 from components.core.errors import TransientError, UserError
 from components.tables import delimited, jsonlines, parquet
-from components.tables.decode import Decoded
+from components.tables.decode import AUTO, Decoded
 from components.tables.locate import LocalFile, located
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -32,19 +32,19 @@ SUFFIXES = {
 
 @dataclass(frozen=True)
 class TableRead:
-    """A table whose columns are all text, and what it was read from: {"uri", "bytes", "sha256"} a file."""
+    """Text columns, and what they were read from: {"uri", "bytes", "sha256"} a file, and "encoding" if not UTF-8."""
 
     table: pa.Table
     inputs: tuple[dict[str, Any], ...]
 
 
-def read_files(uri: str, file_format: str = "auto", encoding: str = "utf-8") -> TableRead:
+def read_files(uri: str, file_format: str = "auto", encoding: str = AUTO) -> TableRead:
     """Read a file, a folder (all its data files, nested ones too) or a glob, in the order of their names.
 
     Args:
         uri: local path, folder, glob, or any fsspec URI.
         file_format: csv, jsonl or parquet; auto goes by each file's name.
-        encoding: of CSV and JSON lines; a byte order mark that contradicts it is an error.
+        encoding: of CSV and JSON lines; a byte order mark that contradicts it is an error. auto: see decode.py.
 
     Raises:
         UserError: nothing there, an empty or damaged file, files with different columns; names file and place.
@@ -55,26 +55,30 @@ def read_files(uri: str, file_format: str = "auto", encoding: str = "utf-8") -> 
     suffixes = tuple(SUFFIXES) if file_format == "auto" else ()
     with located(uri, suffixes) as files:
         for file in files:
-            table = _read_one(file, file_format, encoding)
+            table, read_as = _read_one(file, file_format, encoding)
             if tables:
                 table = _same_columns(table, file, tables[0], inputs[0]["uri"])
             tables.append(table)
-            inputs.append({"uri": file.uri, "bytes": file.path.stat().st_size, "sha256": file.sha256})
+            about = {"uri": file.uri, "bytes": file.path.stat().st_size, "sha256": file.sha256}
+            inputs.append(about if read_as == "utf-8" else {**about, "encoding": read_as})
     return TableRead(pa.concat_tables(tables), tuple(inputs))
 
 
-def _read_one(file: LocalFile, file_format: str, encoding: str) -> pa.Table:
+def _read_one(file: LocalFile, file_format: str, encoding: str) -> tuple[pa.Table, str]:
+    """The table and the encoding it was read in."""
     before = file.path.stat()
     if before.st_size == 0:
         raise UserError(f"{file.uri}: the file is empty; give a file with a header and rows")
     file.sha256 = file_digest(file.path)
     kind = _format_of(file) if file_format == "auto" else file_format
+    read_as = "utf-8"
     try:
         with _plain(file) as stream:
             if kind == "parquet":
                 table = parquet.read(stream, file.uri)
             else:
                 with Decoded(stream, encoding, file.uri) as source:
+                    read_as = source.encoding
                     delimiter = "\t" if ".tsv" in file.name else ","
                     table = jsonlines.read(source) if kind == "jsonl" else delimited.read(source, delimiter)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -82,7 +86,7 @@ def _read_one(file: LocalFile, file_format: str, encoding: str) -> pa.Table:
     after = file.path.stat()
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise TransientError(f"{file.uri}: changed while it was read; run again when its writer is done")
-    return table
+    return table, read_as
 
 
 @contextmanager

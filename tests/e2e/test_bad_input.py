@@ -31,10 +31,8 @@ def _empty(path: Path) -> None:
     path.write_text("")
 
 
-def _latin(path: Path) -> None:
-    frame = ROWS.copy()
-    frame.loc[3, "Company"] = "Crédit Léger"
-    frame.to_csv(path, index=False, encoding="cp1252")
+def _no_text(path: Path) -> None:
+    path.write_bytes(_write(path).read_bytes() + b"\x81\n")
 
 
 def _twice(path: Path) -> None:
@@ -55,7 +53,7 @@ def _dates(path: Path) -> None:
 BROKEN = {
     "cut inside a quoted field": (_cut, "quote"),
     "empty": (_empty, "empty"),
-    "wrong encoding": (_latin, "source.encoding"),
+    "wrong encoding": (_no_text, "source.encoding"),
     "duplicate column": (_twice, "Issue"),
     "missing time column": (_no_time, "Date received"),
     "unreadable dates": (_dates, "ides of March"),

@@ -71,11 +71,15 @@ CASES: dict[str, tuple[Callable[[Path], Path | str], tuple[str, ...]]] = {
     "cut in a row": (_text(GOOD + "2,2025-01"), ("line 3", "2 fields", "header has 3")),
     "too many fields": (_text(GOOD + "2,2025-01-02,b,c\n"), ("line 3", "4 fields", "quotes")),
     "text after a closing quote": (_text('id,day,text\n1,2025-01-01,"a"b\n'), ("line 2", "not valid CSV")),
-    "wrong encoding": (
-        _text("id,day,text\n1,2025-01-01,café\n".encode("cp1252")),
-        ("byte 28", "line 2", "0xE9", "not utf-8", "source.encoding"),
+    "no known encoding": (
+        _text(b"id,day,text\n1,2025-01-01,caf\x81\n"),
+        ("byte 28", "line 2", "0x81", "not utf-8", "source.encoding"),
     ),
-    "utf-16 with mark": (_text(GOOD.encode("utf-16")), ("UTF-16", "byte order mark", "source.encoding=utf-16")),
+    "damaged utf-8": (
+        _text("id,day,text\n1,2025-01-01,é\n2,2025-01-02,".encode() + b"\xe9\n"),
+        ("line 3", "0xE9", "not utf-8", "source.encoding"),
+    ),
+    "utf-8 cut in a character": (_text("id,day,text\n1,2025-01-01,é".encode()[:-1]), ("0xC3", "not utf-8")),
     "utf-16 without mark": (_text(GOOD.encode("utf-16-le")), ("zero bytes", "source.encoding=utf-16")),
     "duplicate column": (_text("id,day,day\n1,2025-01-01,a\n"), ("'day'", "2 times", "rename")),
     "duplicate Parquet column": (_twice, ("a.parquet", "'day'", "more than once")),

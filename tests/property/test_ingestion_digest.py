@@ -54,9 +54,10 @@ def test_any_bytes_are_rows_or_one_clear_error(content: bytes) -> None:
         path = Path(name) / "a.csv"
         path.write_bytes(content)
         try:
-            table = read_files(str(path)).table
+            read = read_files(str(path))
         except UserError:
             return
-        with path.open(newline="", encoding="utf-8-sig") as stream:
+        table, encoding = read.table, read.inputs[0].get("encoding", "utf-8-sig")
+        with path.open(newline="", encoding=encoding) as stream:
             rows = [tuple(row) for row in csv.reader(stream) if row]
     assert [tuple(table.column_names), *(tuple(row.values()) for row in table.to_pylist())] == rows

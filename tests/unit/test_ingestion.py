@@ -173,6 +173,18 @@ def test_declared_encodings_and_byte_order_marks(encoding: str, tmp_path: Path) 
     assert rows_of(tmp_path / "out") == [("1", "2025-01-01", "café")]
 
 
+@pytest.mark.parametrize(
+    ("encoding", "told"),
+    [("utf-8", None), ("utf-8-sig", None), ("utf-16", "utf-16-le"), ("utf-32", "utf-32-le"), ("cp1252", "cp1252")],
+)
+def test_an_encoding_is_found_and_told(encoding: str, told: str | None, tmp_path: Path) -> None:
+    """Without a declared encoding the same rows come of every usual one, and the lineage says which it was."""
+    path = write_csv(tmp_path / "a.csv", [("1", "2025-01-01", "café – 5 €")], encoding=encoding)
+    ref = ingest(recipe_for(path), tmp_path / "out")
+    assert rows_of(tmp_path / "out") == [("1", "2025-01-01", "café – 5 €")]
+    assert [entry.get("encoding") for entry in ref.inputs] == [told]
+
+
 def test_a_query_takes_the_interval_and_typed_values(tmp_path: Path) -> None:
     """:since and :until in the query are bound, numbers and NULL come as text and null, and nothing can be written."""
     database = a_database(tmp_path / "rows.db")
