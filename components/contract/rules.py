@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
-ROW_KINDS = ("present", "values", "pattern", "length", "reading", "unique")
+ROW_KINDS = (
+    "present",
+    "values",
+    "pattern",
+    "length",
+    "reading",
+    "unique",
+    "reference",
+    "retention",
+    "latency",
+    "expectation",
+)
+SINGLE_KINDS = ("rows", "freshness", "frequency", "sql")
 OPERATORS = (
     "mustBe",
     "mustNotBe",
@@ -20,7 +33,10 @@ OPERATORS = (
 
 @dataclass(frozen=True)
 class Limit:
-    """What an observed number must be; `unit` is rows or percent (of all rows), `high` the upper end of a between."""
+    """What an observed number must be; `high` is the upper end of a between.
+
+    unit: rows, percent (of all rows), seconds, or "" for the number that a query gives.
+    """
 
     operator: str = "mustBe"
     value: float = 0.0
@@ -48,16 +64,20 @@ class Limit:
     def text(self) -> str:
         """For people: `= 0 rows`, `< 5 %`."""
         signs = dict(zip(OPERATORS, ("=", "≠", ">", "≥", "<", "≤", "between", "not between"), strict=True))
-        number = f"{self.value:g}" + (f" and {self.high:g}" if self.operator.endswith("Between") else "")
-        return f"{signs[self.operator]} {number} {'%' if self.unit == 'percent' else 'rows'}"
+        numbers = [self.value, self.high] if self.operator.endswith("Between") else [self.value]
+        told = [duration_text(number) if self.unit == "seconds" else f"{number:g}" for number in numbers]
+        unit = {"rows": " rows", "percent": " %"}.get(self.unit, "")
+        return f"{signs[self.operator]} {' and '.join(told)}{unit}"
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A text that must read as a time or a number within bounds.
+    """A text that must read as a time or a number within bounds; components/contract/reading.py defines how.
 
-    kind: time, number or integer. `formats` are strptime formats (time only). Bounds are inclusive unless
-    `open_low`/`open_high`; for times they are ISO 8601.
+    kind: time (a point in time, UTC where no zone stands), clock (a time of day), number or integer.
+    formats: the standard's date patterns without optional sections (time and clock only); the first that fits counts.
+    Bounds are inclusive unless `open_low`/`open_high`; for times they are ISO 8601.
+    multiple_of: "" or the number whose multiples are allowed.
     """
 
     kind: str
@@ -66,18 +86,34 @@ class Reading:
     high: str = ""
     open_low: bool = False
     open_high: bool = False
+    multiple_of: str = ""
 
 
 @dataclass(frozen=True)
 class Rule:
     """One declared rule.
 
-    kind: column (it exists), rows (row count), note (for people), or one of ROW_KINDS, which count broken rows:
-        present (a value that is not missing), values (one of `values`), pattern (search, ECMAScript style), length
-        (code points), reading, unique (all rows that share a key break it). Missing values break `present` only.
+    kind: one of
+        column (it exists), rows (row count), note (for people);
+        ROW_KINDS, which count broken rows: present (a value that is not missing), values (one of `values`), pattern
+            (RE2 search), length (code points), reading, unique (all rows that share a key break it), reference (the
+            key is found in `targets` of some row of the table), retention (a `reading` whose low bound is `now` less
+            the agreed time), latency (columns[1] is from 0 to `seconds` after columns[0]), expectation (Great
+            Expectations' own). Missing values break `present` only; of several columns, one missing is enough to be
+            left out (of `unique`: all).
+        SINGLE_KINDS, which measure one number: freshness (seconds from the newest time to `now`), frequency (seconds
+            of the longest gap between successive times), sql (what the query gives).
+    engine: any, duckdb (kind sql) or great_expectations (kind expectation).
     missing: texts that count as missing beside null.
     severity: error refuses the batch; warning sets the rows aside; info is only told.
     where: path in the YAML.
+    reading: how the column's texts are read: kinds reading, retention, freshness, frequency.
+    readings: one a column, None for text: kinds latency and expectation.
+    targets: kind reference: the columns in which the key is looked up.
+    seconds, now: kinds of the SLA: the agreed time, and the time of reading (ISO 8601, UTC); `sla.at_time` fills
+        `now`, and a rule without it has no result.
+    query: kind sql: one SELECT over the view named by the contract's `table`.
+    expectation, arguments: kind expectation: its name in snake case and its arguments as JSON.
     """
 
     name: str
@@ -93,6 +129,15 @@ class Rule:
     high: int | None = None
     reading: Reading | None = None
     description: str = ""
+    engine: str = "any"
+    readings: tuple[Reading | None, ...] = ()
+    targets: tuple[str, ...] = ()
+    seconds: float = 0.0
+    now: str = ""
+    query: str = ""
+    expectation: str = ""
+    arguments: str = ""
+    format: str = ""
 
     @property
     def subject(self) -> str:
@@ -112,10 +157,17 @@ class Rule:
             "rows": "number of rows",
             "present": "has a value",
             "values": f"is one of {', '.join(self.values[:12])}{' …' if len(self.values) > 12 else ''}",
-            "pattern": f"matches {self.pattern}",
+            "pattern": f"is a {self.format}" if self.format else f"matches {self.pattern}",
             "length": f"has {self.low or 0} to {self.high if self.high is not None else 'any number of'} characters",
             "reading": _asked(self.reading),
             "unique": "is unique",
+            "reference": f"is found in {', '.join(self.targets)}",
+            "retention": f"is at most {duration_text(self.seconds)} old",
+            "latency": f"follows {self.columns[0] if self.columns else ''} within {duration_text(self.seconds)}",
+            "freshness": f"the newest is at most {duration_text(self.seconds)} old",
+            "frequency": f"no gap is longer than {duration_text(self.seconds)}",
+            "sql": self.description or self.query,
+            "expectation": f"{self.expectation} {self.arguments}",
             "note": self.description,
         }
         return asked[self.kind]
@@ -123,17 +175,27 @@ class Rule:
 
 @dataclass(frozen=True)
 class Column:
-    """A declared column. `masked` values (tag pii) are not shown on pages."""
+    """A declared column. `masked` values (tag pii) are not shown on pages.
+
+    logical_type: the standard's; `reading` is how its texts are read, None for string and boolean; `missing` are the
+    texts that count as missing. `custom`: its customProperties.
+    """
 
     name: str
     optional: bool = False
     masked: bool = False
     protected: bool = False
+    logical_type: str = "string"
+    physical_type: str = ""
+    reading: Reading | None = None
+    missing: tuple[str, ...] = ("",)
+    description: str = ""
+    custom: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
 class DataContract:
-    """A contract as a frozen list of rules; `digest` is the sha256 of its file."""
+    """A contract as a frozen list of rules; `digest` is the sha256 of its file, `table` the schema object's name."""
 
     identity: str
     name: str
@@ -143,6 +205,9 @@ class DataContract:
     columns: tuple[Column, ...]
     rules: tuple[Rule, ...]
     max_quarantine_percent: float
+    table: str = ""
+    owner: str = ""
+    key: tuple[str, ...] = ()
 
     def column(self, name: str) -> Column:
         """The declared column, or an undeclared one of that name."""
@@ -166,7 +231,20 @@ class Observation:
 def _asked(reading: Reading | None) -> str:
     if reading is None:
         return ""
-    kind = f"a time ({', '.join(reading.formats)})" if reading.kind == "time" else f"a {reading.kind}"
+    named = {"time": "a time", "clock": "a time of day", "number": "a number", "integer": "an integer"}[reading.kind]
+    shown = ", ".join(reading.formats[:4]) + (", …" if len(reading.formats) > 4 else "")
+    kind = f"{named} ({shown})" if reading.formats else named
     low = f" {'above' if reading.open_low else 'from'} {reading.low}" if reading.low else ""
     high = f" {'below' if reading.open_high else 'to'} {reading.high}" if reading.high else ""
-    return f"reads as {kind}{low}{high}"
+    multiple = f", a multiple of {reading.multiple_of}" if reading.multiple_of else ""
+    return f"reads as {kind}{low}{high}{multiple}"
+
+
+def duration_text(seconds: float) -> str:
+    """A duration for people: `2 d`, `1 h 30 min`, `5 s`."""
+    left, parts = abs(seconds), []
+    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        count, left = divmod(left, size)
+        parts += [f"{count:g} {name}"] if count else []
+    parts += [f"{left:g} s"] if left or not parts else []
+    return ("-" if seconds < 0 else "") + " ".join(parts)
