@@ -22,6 +22,8 @@ def _has(name: str) -> bool:
         return shutil.which("chromium") is not None
     if name == "vllm":
         return (PROJECT_ROOT / ".venv-vllm" / "bin" / "vllm").exists() or "PILOTLINE_VLLM" in os.environ
+    if name == "redis":
+        return shutil.which("redis-server") is not None
     if name == "kfp":
         return "KFP_ENDPOINT" in os.environ
     if name == "gpu":
@@ -32,7 +34,7 @@ def _has(name: str) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what this machine cannot run, with the reason, unless PILOTLINE_REQUIRE asks for it."""
     for item in items:
-        for name in ("chromium", "vllm", "kfp", "gpu"):
+        for name in ("chromium", "vllm", "redis", "kfp", "gpu"):
             if item.get_closest_marker(name) and name not in REQUIRED and not _has(name):
                 item.add_marker(pytest.mark.skip(reason=f"{name} is not on this machine"))
 
