@@ -51,9 +51,13 @@ class Source(Section):
 
 
 class Contract(Section):
-    """The data contract that the snapshot has to hold; engine auto chooses by row count."""
+    """The data contract that the snapshot has to hold; engine auto chooses by row count.
+
+    `training` is the contract of what the feature step hands to training; "" leaves the guards and structure checks.
+    """
 
     path: str
+    training: str = ""
     engine: Literal["auto", "great_expectations", "duckdb"] = "auto"
 
 
@@ -61,7 +65,9 @@ class Features(Section):
     """The Feast repository, its feature service, and which features the model reads.
 
     `entities` maps a join key to its source column; `model_inputs` are feature names in prompt order;
-    an outcome counts as known `label_delay_days` after the event.
+    an outcome counts as known `label_delay_days` after the event. `online` is the online store that answers, a path
+    or redis://HOST:PORT/0 ("" = the training set's own); a value older than `ttl_days` (0 = none is) is missing as in
+    training (stale = default), refuses the decision (refuse), or is used and flagged (fallback).
     """
 
     repo: str
@@ -70,6 +76,25 @@ class Features(Section):
     model_inputs: tuple[str, ...]
     label_delay_days: Natural = 30
     ttl_days: Natural = 0
+    online: str = ""
+    stale: Literal["default", "refuse", "fallback"] = "default"
+
+
+class Leakage(Section):
+    """What the guards between features and training allow; see components/contract/leakage.py.
+
+    A column or feature alone may separate the outcomes up to `max_auc`, told on `min_positives` rows of either or
+    more. A token, or a value that is there or missing, must not cover `min_mark_share` of one outcome's rows and no
+    other. Held-out texts of Jaccard index `twin_similarity` or more with one in training may exceed the share at which
+    training texts recur among themselves by `max_twin_excess`, with equal entities by `max_copy_excess`.
+    """
+
+    max_auc: Annotated[float, Field(gt=0.5, le=1.0)] = 0.95
+    min_positives: Count = 20
+    min_mark_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
+    twin_similarity: Annotated[float, Field(ge=0.5, le=1.0)] = 0.8
+    max_twin_excess: Share = 0.02
+    max_copy_excess: Share = 0.005
 
 
 class Group(Section):
@@ -219,6 +244,7 @@ class Recipe(Section):
     contract: Contract
     features: Features
     model: Model
+    leakage: Leakage = Leakage()
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
     gate: Gate = Gate()

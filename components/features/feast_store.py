@@ -1,28 +1,26 @@
 """The Feast adapter: the only module that imports feast (about six seconds of CPU).
 
-Offline store DuckDB, online store SQLite, one file registry a published folder (one writer). In the published registry
-the sources' paths are relative to the folder, so it can be moved.
+Offline store DuckDB; online store ours in SQLite, which online.py fills; one file registry a published folder (one
+writer), in which the sources' paths are relative to the folder, so that it can be moved.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
-import sqlite3
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from components.core.errors import UserError, one_line
+from components.features.online import HISTORY, ONLINE
 from components.features.repository import DEFINITIONS, Service, View, nearest
 
 if TYPE_CHECKING:
@@ -30,8 +28,7 @@ if TYPE_CHECKING:
 
     from feast import FeatureStore
 
-HISTORY = "history"
-REGISTRY, ONLINE, SETTINGS = "registry.db", "online.db", "feature_store.yaml"
+REGISTRY, SETTINGS = "registry.db", "feature_store.yaml"
 POSITION = "pilotline_position"
 
 
@@ -148,73 +145,10 @@ def join_history(project: FeatureProject, service: Service, history: Path, keys:
     return found[list(service.features)].astype("float64").set_axis(keys.index)
 
 
-def write_online(project: FeatureProject, folder: Path, as_of: datetime) -> None:
-    """Fill `online.db` in `folder` from its history tables and leave a registry with relative paths.
-
-    Args:
-        as_of: the day on which the last outcome became known; the tables hold nothing later.
-    """
+def write_registry(project: FeatureProject, folder: Path) -> None:
+    """Leave a registry with relative paths in the folder, for whoever opens it with Feast."""
     with _quiet():
-        _keep_utc()
-        store = _apply(project, folder, (folder / HISTORY).absolute())
-        store.materialize(datetime.fromtimestamp(0, UTC), as_of + timedelta(days=1))  # all of that day
-        _close(store)
-        (folder / REGISTRY).unlink()
-        _close(_apply(project, folder, Path(HISTORY)))
-
-
-@dataclass(frozen=True)
-class OnlineValue:
-    """A feature's newest value and when it became known; both None where nothing is known of the entity."""
-
-    value: float | None
-    event_time: datetime | None
-
-
-class OnlineStore:
-    """A published folder's online store, read from a private copy: the folder is never written."""
-
-    def __init__(self, folder: Path) -> None:
-        """Copy the folder's store and open the copy."""
-        self._scratch = tempfile.TemporaryDirectory(prefix="pilotline-online-")
-        self._lock = threading.Lock()
-        place = Path(self._scratch.name)
-        for name in (REGISTRY, ONLINE, SETTINGS):
-            shutil.copyfile(folder / name, place / name)
-        with _quiet():
-            _keep_utc()
-            from feast import FeatureStore
-
-            self._store = FeatureStore(repo_path=str(place))
-
-    def service(self, name: str) -> Service:
-        """Describe a feature service of the store."""
-        return _service(
-            self._store.get_feature_service(name), self._store.list_feature_views(), self._store.list_entities()
-        )
-
-    def read(self, references: Sequence[str], entities: Mapping[str, str]) -> dict[str, OnlineValue]:
-        """The newest values of `view:feature` references for one entity row; safe to call from any thread."""
-        with self._lock:
-            response = self._store.get_online_features(features=list(references), entity_rows=[dict(entities)])
-        proto = response.proto
-        vectors = dict(zip(proto.metadata.feature_names.val, proto.results, strict=True))
-        return {feature: _online_value(vectors[feature]) for _, feature in (ref.split(":") for ref in references)}
-
-    def close(self) -> None:
-        """Close the store and remove the private copy."""
-        with self._lock:
-            _close(self._store)
-            self._scratch.cleanup()
-
-
-def _online_value(vector: Any) -> OnlineValue:
-    value, seconds = vector.values[0], vector.event_timestamps[0].seconds
-    kind = value.WhichOneof("val")
-    known = kind is not None and kind != "null_val"
-    return OnlineValue(
-        float(getattr(value, kind)) if known else None, datetime.fromtimestamp(seconds, UTC) if seconds > 0 else None
-    )
+        _apply(project, folder, Path(HISTORY))
 
 
 def _apply(project: FeatureProject, folder: Path, history: Path) -> FeatureStore:
@@ -223,7 +157,8 @@ def _apply(project: FeatureProject, folder: Path, history: Path) -> FeatureStore
     (folder / SETTINGS).write_text(
         f"project: {project.project}\nprovider: local\nentity_key_serialization_version: 3\n"
         f"registry:\n  registry_type: file\n  path: {REGISTRY}\n  cache_ttl_seconds: 0\n"
-        f"offline_store:\n  type: duckdb\nonline_store:\n  type: sqlite\n  path: {ONLINE}\n"
+        f"offline_store:\n  type: duckdb\nonline_store:\n"
+        f"  type: components.features.online_stores.SqliteNewestOnlineStore\n  path: {ONLINE}\n"
     )
     store = FeatureStore(repo_path=str(folder))
     try:
@@ -235,15 +170,6 @@ def _apply(project: FeatureProject, folder: Path, history: Path) -> FeatureStore
     return store
 
 
-def _close(store: FeatureStore) -> None:
-    """Close the SQLite connection that Feast would keep until the process ends."""
-    online = store._get_provider().online_store
-    connection = getattr(online, "_conn", None)
-    if connection is not None:
-        connection.close()
-        online._conn = None
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """No usage statistics, no progress bars, no deprecation noise. Not for threads: it redirects standard output."""
@@ -252,18 +178,3 @@ def _quiet() -> Iterator[None]:
         warnings.simplefilter("ignore")
         with redirect_stdout(nowhere), redirect_stderr(nowhere):
             yield
-
-
-def _keep_utc() -> None:
-    """Make Feast's SQLite times mean UTC.
-
-    Feast 0.67 converts its naive UTC times with the machine's time zone, so a store written in one zone and read in
-    another (or written over a change of the clocks) would shift `event_ts` by the difference.
-    """
-    import feast.infra.online_stores.sqlite  # noqa: F401 - registers the conversions that these replace
-
-    def seconds(time: datetime) -> int:
-        return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp())
-
-    sqlite3.register_adapter(datetime, seconds)
-    sqlite3.register_converter("timestamp", lambda text: datetime.fromtimestamp(int(text), UTC))

@@ -18,8 +18,9 @@ from components.core.publish import publishing, verify
 from components.core.recipe import Recipe
 from components.core.records import ContractVerdict, SplitRef, TrainingSetRef
 from components.features.describe import describe
-from components.features.feast_store import HISTORY, join_history, load_project, write_online
+from components.features.feast_store import join_history, load_project, write_registry
 from components.features.history import Rows, write_history
+from components.features.online import HISTORY, write_online
 from components.features.repository import Service, check_service, locate
 from components.features.rows import read_clean, typed_rows
 from components.features.split import check_classes, split_by_time
@@ -67,7 +68,8 @@ def featurise(recipe: Recipe, clean: Path, out: Path) -> TrainingSetRef:
         write_history(folder, service.views, rows, staging / HISTORY, [split.validation_from, split.test_from])
         with engine_time("feast"):
             features = join_history(project, service, staging / HISTORY, typed)
-            write_online(project, staging, rows.as_of.to_pydatetime())
+            write_registry(project, staging)
+        write_online(staging, project.project, service, rows.as_of.to_pydatetime())
         columns = _columns(recipe, service)
         frame = pd.concat([typed, features], axis=1)[columns]
         splits = tuple(_write_split(staging, name, frame.iloc[at]) for name, at in split.positions.items())

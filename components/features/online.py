@@ -1,18 +1,96 @@
-"""Features for a decision being made now, from the online store of a published training set."""
+"""Features for a decision being made now: the newest known values of an entity. Reads and writes without Feast.
+
+A published training set carries its own store (`online.db`, described by `online.json`); a recipe may name another
+(`features.online`), which `pilotline features materialize` keeps up to date.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from components.core.errors import UserError
+from components.core.environment import with_environment
+from components.core.errors import PolicyRefusal, UserError
 from components.core.publish import verify
 from components.core.recipe import Recipe
 from components.core.records import TrainingSetRef
-from components.features.repository import nearest
+from components.features.latest.entries import LatestStore, key_of, unpack_numbers
+from components.features.latest.places import open_latest
+from components.features.latest.sqlite import SqliteLatest, settle
+from components.features.materialise import Materialised, materialise
+from components.features.repository import Service, View, nearest
+
+HISTORY = "history"
+ONLINE, DESCRIPTION = "online.db", "online.json"
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class OnlineValue(NamedTuple):
+    """A feature's newest value and when it became known; both None where nothing is known of the entity."""
+
+    value: float | None
+    event_time: datetime | None
+
+
+def table_of(project: str, view: str) -> str:
+    """The store's table of a feature view."""
+    return f"{project}:{view}"
+
+
+def write_online(folder: Path, project: str, service: Service, as_of: datetime) -> None:
+    """Write `online.db` and `online.json` into a folder from its history tables.
+
+    Args:
+        as_of: the day on which the last outcome became known; all of that day is taken.
+    """
+    store = SqliteLatest(folder / ONLINE)
+    try:
+        fill(store, project, service, folder / HISTORY, as_of + timedelta(days=1), whole=True)
+    finally:
+        store.close()
+    settle(folder / ONLINE)
+    about = {"project": project, "service": asdict(service)}
+    (folder / DESCRIPTION).write_text(json.dumps(about, indent=1))
+
+
+def fill(
+    store: LatestStore, project: str, service: Service, history: Path, until: datetime, *, whole: bool = False
+) -> list[Materialised]:
+    """Materialise each view of a service from its history table; see materialise()."""
+    return [
+        materialise(
+            store,
+            table_of(project, view.name),
+            history / f"{view.table}.parquet",
+            view.join_keys,
+            view.features,
+            until,
+            whole=whole,
+        )
+        for view in service.views
+    ]
+
+
+def describe_online(folder: Path) -> tuple[str, Service]:
+    """The project and the feature service that a published folder's store holds.
+
+    Raises:
+        UserError: the folder was published without one.
+    """
+    try:
+        about = json.loads((folder / DESCRIPTION).read_text())
+    except FileNotFoundError as error:
+        raise UserError(f"{folder}: holds no {DESCRIPTION}; make the training set again") from error
+    views = tuple(
+        View(view["name"], view["table"], tuple(view["join_keys"]), tuple(view["features"]))
+        for view in about["service"]["views"]
+    )
+    return about["project"], Service(about["service"]["name"], tuple(about["service"]["features"]), views)
 
 
 class OnlineFeatures:
@@ -25,14 +103,13 @@ class OnlineFeatures:
     """
 
     def __init__(self, training_set_dir: Path, recipe: Recipe) -> None:
-        """Verify the folder and open a private copy of its store (about six seconds: Feast is imported).
+        """Verify the folder and open its store, or the one that the recipe names.
 
         Raises:
             IntegrityError: the folder's bytes differ from its manifest.
             UserError: the recipe's model inputs are not in this training set.
+            TransientError: the store that the recipe names does not answer.
         """
-        from components.features.feast_store import OnlineStore
-
         verify(training_set_dir)
         self.record = TrainingSetRef.read(training_set_dir)
         self.features = recipe.features.model_inputs
@@ -42,12 +119,18 @@ class OnlineFeatures:
                     f"features.model_inputs: {feature!r} is not in training set {training_set_dir}"
                     f"{nearest(feature, self.record.features)}"
                 )
-        self._ttl = timedelta(days=recipe.features.ttl_days)
-        self._store = OnlineStore(training_set_dir)
-        service = self._store.service(self.record.feature_service)
+        project, service = describe_online(training_set_dir)
+        wanted = set(self.features)
+        self._views = [view for view in service.views if wanted & set(view.features)]
+        self._tables = [table_of(project, view.name) for view in self._views]
         self.join_keys = service.keys_of(self.features)
-        self._references = [service.reference(feature) for feature in self.features]
-        self.read(dict.fromkeys(self.join_keys, ""))  # the first read is the slow one
+        self._ttl = timedelta(days=recipe.features.ttl_days)
+        self._stale = recipe.features.stale
+        self._store: LatestStore
+        if recipe.features.online:
+            self._store = open_latest(with_environment(recipe.features.online, "features.online"))
+        else:
+            self._store = SqliteLatest(training_set_dir / ONLINE, read_only=True)
 
     def read(self, entities: Mapping[str, str], at: datetime | None = None) -> dict[str, dict[str, Any]]:
         """The newest value of each model input.
@@ -57,30 +140,54 @@ class OnlineFeatures:
             at: the moment of the decision (UTC), now if absent; matters only where the recipe has a time to live.
 
         Returns:
-            name → {"value": number, or None where nothing is known or what is known is too old (as in training),
-            "as_of": when it became known, ISO 8601 UTC or "", "fresh": known and within the time to live}.
+            name → {"value": number or None where nothing is known, "as_of": when it became known, ISO 8601 UTC or "",
+            "fresh": known and within the time to live}. What is known but too old is None, as in training, or with
+            `features.stale` = fallback the old value.
 
         Raises:
             UserError: an entity key is missing.
+            PolicyRefusal: a value is too old and `features.stale` = refuse.
+            TransientError: the store does not answer.
         """
         for key in self.join_keys:
             if key not in entities:
                 raise UserError(f"entities: {key!r} is missing; give {', '.join(self.join_keys)}")
-        row = {key: str(entities[key]) for key in self.join_keys}
+        found = self._newest({key: str(entities[key]) for key in self.join_keys})
         moment = at or datetime.now(UTC)
-        answer = {}
-        for name, found in self._store.read(self._references, row).items():
-            known = found.event_time is not None
-            fresh = found.event_time is not None and (not self._ttl or found.event_time + self._ttl >= moment)
-            answer[name] = {
-                "value": found.value if fresh else None,
-                "as_of": found.event_time.isoformat() if known and found.event_time else "",
-                "fresh": fresh,
-            }
-        return answer
+        return {name: self._answer(name, found[name], moment) for name in self.features}
+
+    def _newest(self, row: Mapping[str, str]) -> dict[str, OnlineValue]:
+        """Of every feature of the views, by name."""
+        asked = [
+            (table, key_of([row[key] for key in sorted(view.join_keys)]))
+            for table, view in zip(self._tables, self._views, strict=True)
+        ]
+        found: dict[str, OnlineValue] = {}
+        for view, entry in zip(self._views, self._store.read(asked), strict=True):
+            values = unpack_numbers(view.features, entry.body) if entry else None
+            for at, name in enumerate(view.features):
+                if entry is None or values is None or values[at] is None:
+                    found[name] = OnlineValue(None, EPOCH + timedelta(microseconds=entry.event) if entry else None)
+                else:
+                    found[name] = OnlineValue(values[at], EPOCH + timedelta(microseconds=entry.event))
+        return found
+
+    def _answer(self, name: str, found: OnlineValue, moment: datetime) -> dict[str, Any]:
+        value, time = found
+        fresh = time is not None and (not self._ttl or time + self._ttl >= moment)
+        as_of = time.isoformat() if time else ""
+        if time is not None and not fresh:
+            if self._stale == "refuse":
+                raise PolicyRefusal(
+                    f"feature {name}: is as of {as_of}, older than {self._ttl.days} days; materialize newer values "
+                    "or set features.stale"
+                )
+            if self._stale == "default":
+                value = None
+        return {"value": value, "as_of": as_of, "fresh": fresh}
 
     def close(self) -> None:
-        """Close the store and remove its private copy."""
+        """Close the store."""
         self._store.close()
 
     def __enter__(self) -> Self:

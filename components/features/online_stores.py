@@ -36,15 +36,11 @@ from components.features.latest.entries import (
     pack_numbers,
     unpack_numbers,
 )
+from components.features.online import table_of
 
 VALUES = b"p"
 Row = tuple[EntityKeyProto, dict[str, ValueProto], datetime, datetime | None]
 Found = tuple[datetime | None, dict[str, ValueProto] | None]
-
-
-def table_of(project: str, view: str) -> str:
-    """The store's table of a feature view."""
-    return f"{project}:{view}"
 
 
 class SqliteNewestOnlineStoreConfig(FeastConfigBaseModel):
@@ -115,9 +111,8 @@ class _NewestOnlineStore(OnlineStore):
         partial: bool,  # noqa: ARG002
     ) -> None:
         """Forget the views that are no more."""
-        store = self._latest(config)
         for table in tables_to_delete:
-            store.drop(table_of(config.project, table.name))
+            self._latest(config).drop(table_of(config.project, table.name))
 
     def teardown(
         self,

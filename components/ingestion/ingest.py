@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from components.core.digest import file_digest
+from components.core.environment import with_environment
 from components.core.errors import IntegrityError, UserError
 from components.core.publish import is_whole, publishing, read_manifest
 from components.core.recipe import Recipe, Source
@@ -21,8 +20,6 @@ from components.ingestion.interval import Selection, interval_ends, select_inter
 from components.ingestion.snapshot import DATA, content_lineage, write_parquet
 from components.tables.locate import without_credentials
 from components.tables.read import read_files
-
-VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def ingest(
@@ -93,7 +90,7 @@ def _record(
 
 def _read(source: Source, generators: Mapping[str, Callable[..., Any]]) -> tuple[pa.Table, tuple[dict[str, Any], ...]]:
     kind = source.format
-    uri = _with_environment(source.uri)
+    uri = with_environment(source.uri, "source.uri")
     if kind == "generator" or uri.startswith(generated.SCHEME):
         table = generated.generate(uri, generators)
         return table, (content_lineage(uri, table),)
@@ -108,18 +105,6 @@ def _read(source: Source, generators: Mapping[str, Callable[..., Any]]) -> tuple
 
 def _shown(uri: str) -> str:
     return without_credentials(uri)
-
-
-def _with_environment(uri: str) -> str:
-    """Replace `${NAME}` from the environment, so that credentials stay out of recipes and records."""
-
-    def value(match: re.Match[str]) -> str:
-        try:
-            return os.environ[match[1]]
-        except KeyError:
-            raise UserError(f"source.uri names ${{{match[1]}}}, which is not set in the environment; set it") from None
-
-    return VARIABLE.sub(value, uri)
 
 
 def _holds(folder: Path, digest: str) -> bool:

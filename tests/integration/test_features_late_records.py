@@ -10,8 +10,11 @@ import pandas as pd
 import pytest
 
 from components.core.recipe import Recipe, parse_recipe
-from components.features.feast_store import OnlineStore, join_history, load_project, write_online
+from components.features.feast_store import join_history, load_project
 from components.features.history import write_history
+from components.features.latest.entries import key_of, unpack_numbers
+from components.features.latest.sqlite import SqliteLatest
+from components.features.online import ONLINE, table_of, write_online
 from tests.fakes.feature_rows import seen_by_sql
 
 FEATURES = """
@@ -85,10 +88,12 @@ def test_late_records_count_from_their_arrival_and_the_newest_event_wins(tmp_pat
     expected = [newest(meter, moment) for meter, moment in zip(frame["meter"], taken, strict=True)]
     np.testing.assert_array_equal(got, expected)
 
-    write_online(project, out, seen.as_of.to_pydatetime())
-    store = OnlineStore(out)
+    write_online(out, project.project, service, seen.as_of.to_pydatetime())
+    store = SqliteLatest(out / ONLINE, read_only=True)
     try:
         for meter in sorted(set(frame["meter"])):
-            assert store.read(["last:reading"], {"meter": meter})["reading"].value == newest(meter, arrived.max())
+            (entry,) = store.read([(table_of(project.project, "last"), key_of([meter]))])
+            assert entry is not None
+            assert unpack_numbers(["reading"], entry.body) == [newest(meter, arrived.max())]
     finally:
         store.close()
