@@ -14,9 +14,10 @@ ENDINGS = {".py", ".sql", ".toml", ".yaml", ".html", ".css", ".js", ".lock"}
 
 
 def code_version(recipe: Recipe) -> str:
-    """`src-` and 16 hex digits over components/, pipelines/, the lock, the contract and the feature repository."""
+    """`src-` and 16 hex digits over components/, pipelines/, the lock, the contracts and the feature repository."""
     roots = [PROJECT_ROOT / name for name in SOURCES]
     named = [find(recipe.contract.path, "contract"), find(recipe.features.repo, "feature repository")]
+    named += [find(recipe.contract.training, "training contract")] if recipe.contract.training else []
     files = {f"{root.name}/{name}": digest for root in [*roots, *named] for name, digest in _digests(root).items()}
     return f"src-{value_digest(files)[:16]}"
 

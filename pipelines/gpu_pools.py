@@ -84,6 +84,7 @@ NEEDS: Mapping[str, Needs] = MappingProxyType(
         "ingest": Needs("2", "8Gi", 60, 3, secrets=(SOURCE,)),
         "validate": Needs("2", "8Gi", 60, 1),
         "featurise": Needs("4", "16Gi", 120, 2),
+        "guard": Needs("2", "8Gi", 60, 1),
         "train": Needs(timeout_minutes=24 * 60, retries=2, gpu=True, secrets=(TRACKING,)),
         "evaluate": Needs("4", "16Gi", 120, 1, secrets=(TRACKING,)),
         "register": Needs("1", "4Gi", 30, 2, secrets=(TRACKING, LEDGER)),

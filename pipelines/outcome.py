@@ -117,6 +117,9 @@ def _verdict(home: Home, run_id: str) -> tuple[str, str, int]:
         if not version["gate_passed"]:
             return _with_code("refused", version["reason"])
         return _with_code("failed", "the gate passed but the rollout left no report; run again to resume")
+    handed = read_record(home, run_id, "guard")
+    if handed and not handed["passed"]:
+        return _with_code("refused", f"training set: {handed['reason']}")
     verdict = read_record(home, run_id, "validate")
     if verdict and not verdict["passed"]:
         return _with_code("refused", f"contract {verdict['contract']}: {verdict['reason']}")

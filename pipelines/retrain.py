@@ -4,7 +4,7 @@ from typing import Any
 
 from kfp import dsl
 
-from components.contract.component import validate
+from components.contract.component import guard, validate
 from components.core.recipe import Resources
 from components.evaluation.component import evaluate
 from components.features.component import featurise
@@ -57,20 +57,20 @@ def pipeline(profile: str = "laptop", resources: Resources | None = None) -> Any
             with dsl.If(held.outputs["Output"] == True, name="contract holds"):  # noqa: E712 - builds a condition
                 joined = placed(featurise(clean=held.outputs["clean"], **common), "Features, point in time")
                 rows = joined.outputs["training_set"]
-                trained = placed(train(training_set=rows, **common), "Train with DeepSpeed")
-                model = trained.outputs["model"]
-                judged = placed(evaluate(training_set=rows, model=model, **common), "Evaluate on test rows")
-                evidence = judged.outputs["evidence"]
-                kept = placed(
-                    register(model=model, training_set=rows, evidence=evidence, **common), "Register and gate"
-                )
-                version = kept.outputs["version"]
-                with dsl.If(kept.outputs["Output"] == True, name="gate passes"):  # noqa: E712
-                    rolled = placed(
-                        rollout(engine=engine, version=version, training_set=rows, evidence=evidence, **common),
-                        "Canary on vLLM",
-                    )
-                    settled = promote(version=version, report=rolled.outputs["report"], **common)
-                    placed(settled, "Promote, or note why not", cached=False)
+                guarded = guard(clean=held.outputs["clean"], training_set=rows, **common)
+                safe = placed(guarded, "Guard against leakage")
+                with dsl.If(safe.outputs["Output"] == True, name="nothing leaks"):  # noqa: E712
+                    trained = placed(train(training_set=rows, **common), "Train with DeepSpeed")
+                    model = trained.outputs["model"]
+                    judged = placed(evaluate(training_set=rows, model=model, **common), "Evaluate on test rows")
+                    evidence = judged.outputs["evidence"]
+                    gated = register(model=model, training_set=rows, evidence=evidence, **common)
+                    kept = placed(gated, "Register and gate")
+                    version = kept.outputs["version"]
+                    with dsl.If(kept.outputs["Output"] == True, name="gate passes"):  # noqa: E712
+                        served = rollout(engine=engine, version=version, training_set=rows, evidence=evidence, **common)
+                        rolled = placed(served, "Canary on vLLM")
+                        settled = promote(version=version, report=rolled.outputs["report"], **common)
+                        placed(settled, "Promote, or note why not", cached=False)
 
     return retrain

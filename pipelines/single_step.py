@@ -19,6 +19,7 @@ STEPS = {
     "ingest": "components.ingestion.component",
     "validate": "components.contract.component",
     "featurise": "components.features.component",
+    "guard": "components.contract.component",
     "train": "components.training.component",
     "evaluate": "components.evaluation.component",
     "register": "components.registry.component",

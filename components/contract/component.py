@@ -1,4 +1,4 @@
-"""The Kubeflow component of the data contract."""
+"""The Kubeflow components of the data contract: before the features, and before training."""
 
 from kfp import dsl
 
@@ -44,4 +44,45 @@ def validate(
         write_atomic(Path(page.path), verdict_page(verdict, Path(clean.path), contract))
         step.keep(verdict)
         step.keep_beside("quarantine", {"rows": masked_examples(Path(clean.path), contract)})
+    return verdict.passed
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def guard(
+    home: str,
+    run_id: str,
+    recipe: str,
+    code_version: str,
+    clean: dsl.Input[dsl.Dataset],
+    training_set: dsl.Input[dsl.Dataset],
+    handover: dsl.Output[dsl.Artifact],
+    page: dsl.Output[dsl.HTML],
+) -> bool:
+    """Check what the feature step hands to training: its contract, its times, and that no outcome leaks.
+
+    Args:
+        home: Folder or volume that holds all state.
+        run_id: Name of the run.
+        recipe: The resolved recipe as JSON; names both contracts and the limits of the guards.
+        code_version: Revision of the code; part of the cache key.
+        clean: Rows that passed the data contract, from which the training set was made.
+        training_set: Folder that featurise published.
+        handover: Folder with record.json: every rule with what was seen.
+        page: The same for people.
+
+    Returns:
+        Whether training may begin.
+    """
+    from pathlib import Path
+
+    from components.contract.handover import guard_training_set
+    from components.contract.handover_page import handover_page
+    from components.core.publish import write_atomic
+    from components.core.steps import running
+
+    with running("guard", home, run_id, recipe) as step:
+        verdict = guard_training_set(step.recipe, Path(clean.path), Path(training_set.path), Path(handover.path))
+        handover.metadata["digest"] = verdict.record_digest
+        write_atomic(Path(page.path), handover_page(verdict))
+        step.keep(verdict)
     return verdict.passed

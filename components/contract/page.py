@@ -56,7 +56,7 @@ def verdict_page(verdict: ContractVerdict, folder: Path, contract_path: Path) ->
         f"<h1 class='{tone}'>{html.escape(title)}</h1>",
         f"<p>{html.escape(verdict.reason)}</p>" if verdict.reason else "",
         f"<p>{html.escape(facts)}</p>",
-        _checks_table(verdict.checks),
+        checks_table(verdict.checks),
         _examples_table(contract, pq.read_table(folder / QUARANTINE)),
         "</body></html>",
     ]
@@ -77,14 +77,15 @@ def masked_examples(folder: Path, contract_path: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _checks_table(checks: Sequence[RuleResult]) -> str:
+def checks_table(checks: Sequence[RuleResult], caption: str = "Rules", about: str = "Column") -> str:
+    """Rules as a table, what does not hold first; `about` heads the column of what each is about."""
     rows = []
     for check in sorted(checks, key=lambda check: ORDER[check.outcome]):
         observed = f"{check.observed:g}" if isinstance(check.observed, int | float) else check.observed
         cells = (check.subject, check.rule, observed, check.limit, check.reason)
         rows.append(f"<tr><td class='{check.outcome}'>{check.outcome}</td>{_cells(cells)}</tr>")
-    heads = ("Outcome", "Column", "Rule", "Seen", "Asked", "Note")
-    return _table("Rules", heads, rows)
+    heads = ("Outcome", about, "Rule", "Seen", "Asked", "Note")
+    return _table(caption, heads, rows)
 
 
 def _examples_table(contract: DataContract, quarantine: pa.Table) -> str:

@@ -142,6 +142,27 @@ class TrainingSetRef(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HandOver(Record):
+    """The verdict on a training set before anything is learned from it.
+
+    `checks` are those of the training contract, subject `<split>: <column>` ("" and none where the recipe names no
+    contract); `guards` what is asked of every training set: its structure, and that no outcome leaks.
+    """
+
+    passed: bool
+    training_set_digest: str
+    snapshot_digest: str
+    contract: str
+    version: str
+    contract_digest: str
+    engine: str
+    rows: int
+    guards: tuple[RuleResult, ...]
+    checks: tuple[RuleResult, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointRef(Record):
     """A published checkpoint: the global step it holds and the shape of the job that wrote it."""
 

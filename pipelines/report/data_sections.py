@@ -74,6 +74,32 @@ def features(facts: Facts) -> dict[str, Any]:
     )
 
 
+def handover(facts: Facts) -> dict[str, Any]:
+    """What stands between features and training: the training contract and the guards against leakage."""
+    verdict, title = facts.handover, "Hand-over"
+    if verdict is None:
+        return missing(facts, "handover", title, "guard")
+    every = (*verdict.guards, *verdict.checks)
+    failed = sum(rule.outcome in ("fail", "insufficient") for rule in every)
+    named = f"contract {verdict.contract} {verdict.version}" if verdict.contract else "no contract of its own"
+    summary = (
+        f"{words.number(verdict.rows)} rows were guarded by {len(verdict.guards)} rules of structure, time and leakage "
+        f"and {len(verdict.checks)} of {named}."
+    )
+    if not verdict.passed:
+        summary = f"Nothing was learned from these rows: {verdict.reason or f'{failed} rules failed'}. {summary}"
+    return section(
+        "handover",
+        title,
+        "good" if verdict.passed else "bad",
+        summary,
+        engine=verdict.engine,
+        guards=rules(verdict.guards),
+        checks=rules(verdict.checks),
+        failed=failed,
+    )
+
+
 def training(facts: Facts) -> dict[str, Any]:
     """The learning curve and how the model was trained."""
     model, title = facts.model, "Training"

@@ -13,6 +13,7 @@ from components.core.home import Home
 from components.core.records import (
     ContractVerdict,
     Evidence,
+    HandOver,
     ModelRef,
     ModelVersionRef,
     PromotionRef,
@@ -40,6 +41,7 @@ class Facts:
     snapshot: SnapshotRef | None = None
     contract: ContractVerdict | None = None
     training_set: TrainingSetRef | None = None
+    handover: HandOver | None = None
     model: ModelRef | None = None
     evidence: Evidence | None = None
     version: ModelVersionRef | None = None
@@ -61,6 +63,7 @@ def read_facts(home: Home, run_id: str) -> Facts:
     facts.snapshot = reader.record("ingest", SnapshotRef)
     facts.contract = reader.record("validate", ContractVerdict)
     facts.training_set = reader.record("featurise", TrainingSetRef)
+    facts.handover = reader.record("guard", HandOver)
     facts.model = reader.record("train", ModelRef)
     facts.evidence = reader.record("evaluate", Evidence)
     facts.version = reader.record("register", ModelVersionRef)

@@ -15,6 +15,7 @@ STEPS = (
     ("ingest", "Ingest", "snapshot"),
     ("validate", "Validate", "contract"),
     ("featurise", "Featurise", "point in time"),
+    ("guard", "Guard", "leakage"),
     ("train", "Train", "DeepSpeed"),
     ("evaluate", "Evaluate", "test rows"),
     ("register", "Register", "gate"),
@@ -58,6 +59,7 @@ def steps(facts: Facts) -> list[Step]:
     """Every step of the pipeline in its order, also those that were not reached."""
     said_no = {
         "validate": facts.contract is not None and not facts.contract.passed,
+        "guard": facts.handover is not None and not facts.handover.passed,
         "register": facts.version is not None and not facts.version.gate_passed,
         "rollout": facts.rollout is not None and facts.rollout.outcome != "passed",
     }
@@ -85,7 +87,7 @@ def _step(facts: Facts, name: str, title: str, what: str, refused: bool) -> Step
 
 def graph_across(shown: Sequence[Step]) -> Markup:
     """The graph from left to right, 1,040 pixels wide before scaling."""
-    wide, gap, high = 106, 27, 84
+    wide, gap, high = 98, 20, 84
     parts = []
     for index, step in enumerate(shown):
         x = index * (wide + gap)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.report import words
 from pipelines.report.canary_section import canary
-from pipelines.report.data_sections import data, features, training
+from pipelines.report.data_sections import data, features, handover, training
 from pipelines.report.facts import Facts
 from pipelines.report.graph import Step, graph_across, graph_down, steps
 from pipelines.report.lineage import lineage
@@ -33,6 +33,7 @@ UNKNOWN = ("Not concluded", "warn", "The run has not stated an outcome; it may s
 SECTIONS: dict[str, Callable[[Facts], dict[str, Any]]] = {
     "data": data,
     "features": features,
+    "handover": handover,
     "training": training,
     "evaluation": evaluation,
     "fairness": fairness,

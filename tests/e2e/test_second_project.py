@@ -16,7 +16,7 @@ from components.core.ledger import Ledger
 from tests.e2e.chain import killed_when, none_left, pilotline, records
 from tests.second_project.tickets import write_tickets
 
-STEPS = ["ingest", "validate", "featurise", "train", "evaluate", "register", "rollout", "promote"]
+STEPS = ["ingest", "validate", "featurise", "guard", "train", "evaluate", "register", "rollout", "promote"]
 RECIPE = "tests/second_project/recipe.toml"
 
 
@@ -64,6 +64,7 @@ def test_one_digest_from_training_to_serving(undisturbed: Done) -> None:
     }
     assert digests == {undisturbed.told["model"]["digest"]}
     assert kept["validate"]["snapshot_digest"] == kept["ingest"]["digest"] == kept["featurise"]["snapshot_digest"]
+    assert kept["guard"]["training_set_digest"] == kept["featurise"]["digest"]
     assert kept["evaluate"]["training_set_digest"] == kept["train"]["training_set_digest"]
 
 
@@ -93,7 +94,7 @@ def test_a_run_killed_in_every_step_ends_like_an_undisturbed_one(undisturbed: Do
     assert told["metrics"] == undisturbed.told["metrics"]
     assert _timeless(records(home, run_id)) == _timeless(records(undisturbed.home, run_id))
     assert _story(home) == _story(undisturbed.home)
-    for step in STEPS[3:-1]:  # before it: repeated once after the damage; the last has effects only, and is asked again
+    for step in STEPS[STEPS.index("train") : -1]:  # before it: repeated once after the damage; the last has effects only, and is asked again
         begun = len(list((home / "kfp" / run_id).glob(f"pilotline-retrain-*/{step}")))
         assert begun <= 2, f"{step} was begun {begun} times: once when it was killed, once to finish"
 

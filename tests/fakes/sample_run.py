@@ -14,6 +14,7 @@ from components.core.records import (
     CheckpointRef,
     ContractVerdict,
     Evidence,
+    HandOver,
     Interval,
     ModelRef,
     ModelVersionRef,
@@ -28,8 +29,8 @@ from components.core.records import (
 )
 
 STARTED = 1_795_000_000.0
-ORDER = ("ingest", "validate", "featurise", "train", "evaluate", "register", "rollout", "promote")
-SECONDS = (2.9, 7.4, 9.8, 48.2, 14.6, 3.3, 96.5, 1.2)
+ORDER = ("ingest", "validate", "featurise", "guard", "train", "evaluate", "register", "rollout", "promote")
+SECONDS = (2.9, 7.4, 9.8, 3.6, 48.2, 14.6, 3.3, 96.5, 1.2)
 RECIPE = {
     "name": "laptop",
     "source": {"uri": "generator://complaints?rows=20000&seed=7", "until": ""},
@@ -51,15 +52,20 @@ def sample_run(home: Home, outcome: str = "promoted", run_id: str = "", wish: st
 
     Args:
         home: where.
-        outcome: promoted, first_version (promoted without a champion), refused_contract, refused_gate, rolled_back,
-            inconclusive, failed (training broke) or awaiting_approval.
+        outcome: promoted, first_version (promoted without a champion), refused_contract, refused_leakage, refused_gate,
+            rolled_back, inconclusive, failed (training broke) or awaiting_approval.
         run_id: the run's name, made from the outcome where empty.
         wish: a text that is put into every place where text of users or of data may appear.
     """
     run_id = run_id or f"laptop-{outcome.replace('_', '-')}"
-    reached = {"refused_contract": 2, "failed": 4, "refused_gate": 6, "rolled_back": 7, "inconclusive": 7}.get(
-        outcome, 8
-    )
+    reached = {
+        "refused_contract": 2,
+        "refused_leakage": 4,
+        "failed": 5,
+        "refused_gate": 7,
+        "rolled_back": 8,
+        "inconclusive": 8,
+    }.get(outcome, 9)
     folder = home.run(run_id)
     records = _records(outcome, wish)
     for index, name in enumerate(ORDER[:reached]):
@@ -81,11 +87,13 @@ def _run(run_id: str, outcome: str, reached: int, records: dict[str, Record], wi
         "first_version": "promoted",
         "refused_contract": "refused",
         "refused_gate": "refused",
+        "refused_leakage": "refused",
     }.get(outcome, outcome)
     reasons = {
         "promoted": "version 3 passed its canary against version 2 and replaced it",
         "first_version": "version 1 passed the golden set and the SLO check and became champion",
         "refused_contract": "contract complaints: 3 of 24 rules failed, 2,140 of 20,000 rows put aside",
+        "refused_leakage": "training set: Amount refunded: tells the outcome of its own row by itself: AUC 0.984",
         "refused_gate": "min_auc: AUC 0.712 is below the floor 0.8; baseline logistic_regression: 0.151 below it",
         "rolled_back": "errors: canary 6/61, stable 3/560, margin +5 pp, evidence 144 of 20; traffic back on stable",
         "inconclusive": "latency p95 was not proven within 150 s; not proven bad; traffic back on stable",
@@ -101,7 +109,7 @@ def _run(run_id: str, outcome: str, reached: int, records: dict[str, Record], wi
         "recipe": f"laptop{wish}",
         "recipe_digest": value_digest(RECIPE),
         "code_version": "src-5f0c1d2e3a4b5c6d",
-        "engine": "vllm 0.32.0" if reached >= 7 else "",
+        "engine": "vllm 0.32.0" if reached >= 8 else "",
         "started": STARTED,
         "seconds": round(sum(SECONDS[:reached]), 1),
         "snapshot_digest": getattr(records["ingest"], "digest", ""),
@@ -131,6 +139,7 @@ def _records(outcome: str, wish: str) -> dict[str, Record]:
         "ingest": snapshot,
         "validate": contract,
         "featurise": rows,
+        "guard": _handover(rows, leaks=outcome == "refused_leakage", wish=wish),
         "train": model,
         "evaluate": evidence,
         "register": version,
@@ -177,6 +186,31 @@ def _contract(snapshot: SnapshotRef, broken: bool, wish: str) -> ContractVerdict
         checks=tuple(checks),
         clean_digest=value_digest("clean"),
         reason=f"date_format Date received: 10.7 % of rows, 1 % allowed{wish}" if broken else "",
+    )
+
+
+def _handover(rows: TrainingSetRef, leaks: bool, wish: str) -> HandOver:
+    guards = [
+        _rule("outcomes known before", "pass", "30.00 days", "at least 30 days", "train, validation"),
+        _rule("feature tells the outcome", "pass", 0.7703, "below 0.95", "company_relief_rate"),
+        _rule("column tells the outcome", "pass", 0.7606, "below 0.95", "Company"),
+        _rule("rows shared by key", "pass", 0.0, "0 rows", "row_id"),
+    ]
+    told = f"Amount refunded: tells the outcome of its own row by itself: AUC 0.984{wish}"
+    if leaks:
+        guards.append(_rule("column tells the outcome", "fail", 0.984, "below 0.95", f"Amount refunded{wish}", told))
+    return HandOver(
+        passed=not leaks,
+        training_set_digest=rows.digest,
+        snapshot_digest=rows.snapshot_digest,
+        contract="Complaint training rows",
+        version="1.0.0",
+        contract_digest=value_digest("training contract"),
+        engine="great_expectations 1.24.1",
+        rows=sum(split.rows for split in rows.splits),
+        guards=tuple(guards),
+        checks=(_rule("row_count", "pass", 3998, "≥ 100 rows", "test"),),
+        reason=told if leaks else "",
     )
 
 
@@ -457,6 +491,7 @@ OUTCOMES = (
     "promoted",
     "first_version",
     "refused_contract",
+    "refused_leakage",
     "refused_gate",
     "rolled_back",
     "inconclusive",

@@ -21,6 +21,7 @@ WORDS = {
     "promoted": "Promoted",
     "first_version": "Promoted",
     "refused_contract": "Refused",
+    "refused_leakage": "Refused",
     "refused_gate": "Refused",
     "rolled_back": "Rolled back",
     "inconclusive": "Inconclusive",

@@ -13,7 +13,7 @@ from pipelines.compile import compile_retrain, read_package
 from pipelines.recipes import locate
 from tests.fakes.golden import check_golden
 
-STEPS = {"ingest", "validate", "featurise", "train", "evaluate", "register", "rollout", "promote", "finish"}
+STEPS = {"ingest", "validate", "featurise", "guard", "train", "evaluate", "register", "rollout", "promote", "finish"}
 
 
 @pytest.mark.parametrize("profile", ["laptop", "gpu-pool"])
