@@ -43,6 +43,16 @@ class Home:
         return self.root / "snapshots"
 
     @property
+    def known(self) -> Path:
+        """What each export held of a row, by contract and export."""
+        return self.root / "known"
+
+    @property
+    def contracts(self) -> Path:
+        """Every contract that a batch was judged by, see contracts.py."""
+        return self.root / "contracts"
+
+    @property
     def checkpoints(self) -> Path:
         """Training checkpoints by training key."""
         return self.root / "checkpoints"

@@ -65,7 +65,8 @@ class Features(Section):
     """The Feast repository, its feature service, and which features the model reads.
 
     `entities` maps a join key to its source column; `model_inputs` are feature names in prompt order;
-    an outcome counts as known `label_delay_days` after the event. `online` is the online store that answers, a path
+    an outcome counts as known `label_delay_days` after the event. `as_of`: a day (YYYY-MM-DD), as of whose end the
+    training set is made from what was known then ("" = from all). `online` is the online store that answers, a path
     or redis://HOST:PORT/0 ("" = the training set's own); a value older than `ttl_days` (0 = none is) is missing as in
     training (stale = default), refuses the decision (refuse), or is used and flagged (fallback).
     """
@@ -76,6 +77,7 @@ class Features(Section):
     model_inputs: tuple[str, ...]
     label_delay_days: Natural = 30
     ttl_days: Natural = 0
+    as_of: str = ""
     online: str = ""
     stale: Literal["default", "refuse", "fallback"] = "default"
 

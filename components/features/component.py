@@ -34,7 +34,7 @@ def featurise(
     from components.features.featurise import featurise as make
 
     with running("featurise", home, run_id, recipe) as step:
-        record = make(step.recipe, Path(clean.path), Path(training_set.path))
+        record = make(step.recipe, Path(clean.path), Path(training_set.path), step.home.known)
         training_set.metadata["digest"] = record.digest
         training_set.metadata["rows"] = {split.name: split.rows for split in record.splits}
         step.keep(record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +21,23 @@ from components.core.records import ContractVerdict, SplitRef, TrainingSetRef
 from components.features.describe import describe
 from components.features.feast_store import join_history, load_project, write_registry
 from components.features.history import Rows, write_history
+from components.features.known import Versions, first_versions, remember
 from components.features.online import HISTORY, write_online
 from components.features.repository import Service, check_service, locate
-from components.features.rows import read_clean, typed_rows
+from components.features.rows import check_columns, parse_times, read_clean, row_ids, typed_rows
 from components.features.split import check_classes, split_by_time
 
 CLEAN = "clean.parquet"
 STATISTICS = "statistics.json"
 
 
-def featurise(recipe: Recipe, clean: Path, out: Path) -> TrainingSetRef:
+def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None) -> TrainingSetRef:
     """Publish a training set: features as known when each row was received, split in time with an embargo.
 
     Args:
         recipe: sections source, features, model (label and text) and evaluation (split and groups).
         clean: folder published by validate: clean.parquet (all columns text) and its ContractVerdict.
+        known: the home's folder of what earlier exports held (see known.py); None: all is known from its event.
         out: folder to publish, see TrainingSetRef; also `history/` (what became known when) and Feast's registry.
 
     Raises:
@@ -52,7 +55,9 @@ def featurise(recipe: Recipe, clean: Path, out: Path) -> TrainingSetRef:
     raw = read_clean(clean / CLEAN)
     if len(raw) != verdict.clean:
         raise IntegrityError(f"{clean}: {len(raw)} rows but the verdict counts {verdict.clean}; run validate again")
-    typed = typed_rows(raw, recipe)
+    versions = _versions(recipe, raw, verdict, known)
+    every = typed_rows(versions.clean, recipe)
+    typed = every.iloc[versions.current].reset_index(drop=True)
     evaluation = recipe.evaluation
     split = split_by_time(
         typed["event_timestamp"], evaluation.test_share, evaluation.validation_share, evaluation.embargo_days
@@ -63,7 +68,15 @@ def featurise(recipe: Recipe, clean: Path, out: Path) -> TrainingSetRef:
         project = load_project(folder, recipe.features.ttl_days)
         service = project.service(recipe.features.service)
     check_service(service, recipe.features.entities, recipe.features.model_inputs)
-    rows = Rows(raw, typed, recipe.model.label_column, recipe.features.label_delay_days, recipe.source.time_formats)
+    rows = Rows(
+        versions.clean,
+        every,
+        recipe.model.label_column,
+        recipe.features.label_delay_days,
+        recipe.source.time_formats,
+        versions.recorded,
+        versions.superseded,
+    )
     with publishing(out) as staging:
         write_history(folder, service.views, rows, staging / HISTORY, [split.validation_from, split.test_from])
         with engine_time("feast"):
@@ -79,6 +92,37 @@ def featurise(recipe: Recipe, clean: Path, out: Path) -> TrainingSetRef:
         record = _record(recipe, verdict, service, rows, splits)
         record.write(staging)
     return record
+
+
+def _versions(recipe: Recipe, raw: pd.DataFrame, verdict: ContractVerdict, known: Path | None) -> Versions:
+    """What was known, as of the recipe's moment."""
+    check_columns(raw.columns.tolist(), recipe)
+    keys, event = (
+        row_ids(raw, recipe.source.key),
+        parse_times(raw[recipe.source.time_column], recipe.source.time_formats),
+    )
+    name = verdict.clean_digest or value_digest(
+        {"snapshot": verdict.snapshot_digest, "contract": verdict.contract_digest}
+    )
+    if known is None or raw.empty:
+        versions = first_versions(raw, keys, event)
+    else:
+        versions = remember(known / value_digest(verdict.contract)[:16], name, raw, keys, event)
+    if not recipe.features.as_of:
+        return versions
+    seen = versions.as_of(_end_of_day(recipe.features.as_of))
+    if not len(seen.current):
+        first = f"{event.min():%Y-%m-%d}" if len(event) else "never"
+        raise UserError(f"features.as_of {recipe.features.as_of}: nothing was known then; the rows begin {first}")
+    return seen
+
+
+def _end_of_day(text: str) -> pd.Timestamp:
+    try:
+        day = pd.Timestamp(date.fromisoformat(text), tz="UTC")
+    except ValueError as error:
+        raise UserError(f"features.as_of {text!r}: write a day as YYYY-MM-DD") from error
+    return day + pd.Timedelta(days=1) - pd.Timedelta(microseconds=1)
 
 
 def _check_embargo(recipe: Recipe) -> None:

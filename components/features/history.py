@@ -1,8 +1,10 @@
 """History tables: a project's SQL, run in DuckDB, says what became known about an entity and when.
 
 A SQL file is one SELECT over the view `rows`: row_id, event_timestamp (TIMESTAMP, UTC), known_timestamp (when the
-row's outcome counts as known: event_timestamp + label_delay_days, and never at the moment of the event itself),
-label (0 or 1), and every clean column as text (a column named like one of these is left out). The variables
+row's outcome counts as known: event_timestamp + label_delay_days, never at the moment of the event itself, and not
+before the row reached us), superseded_timestamp (when a correction replaced it, NULL where it holds: a corrected row
+stands twice, see known.py), label (0 or 1), and every clean column as text (a column named like one of these is left
+out). The variables
 `getvariable('label_delay_days')` and `getvariable('time_formats')` hold the recipe's values. It returns the join
 keys (text), event_timestamp (when the values became known), created_timestamp (when this record of them was made; the
 same where there is no such thing as a late record) and the features (numbers).
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,18 +32,24 @@ from components.core.errors import UserError, one_line
 from components.features.repository import View
 
 MOMENTS = ("event_timestamp", "created_timestamp")
-OWN_COLUMNS = ("row_id", "event_timestamp", "known_timestamp", "label")
+OWN_COLUMNS = ("row_id", "event_timestamp", "known_timestamp", "superseded_timestamp", "label")
+RECORDED = "pilotline_recorded"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What SQL sees: the clean text rows, their typed columns, the label's source column and the recipe's values."""
+    """What SQL sees: the clean text rows, their typed columns, the label's source column and the recipe's values.
+
+    recorded, superseded: between which moments (UTC) each row was what was known (see known.py); absent: it always was.
+    """
 
     clean: pd.DataFrame
     typed: pd.DataFrame
     label_column: str
     label_delay_days: int
     time_formats: Sequence[str]
+    recorded: pd.Series | None = None
+    superseded: pd.Series | None = None
 
     @property
     def as_of(self) -> pd.Timestamp:
@@ -137,15 +146,19 @@ def _all_columns(rows: Rows) -> pd.DataFrame:
     event = rows.typed["event_timestamp"].dt.tz_localize(None)
     # With no delay an outcome would be known at its own event; a row must never see itself.
     delay = pd.Timedelta(days=rows.label_delay_days) or pd.Timedelta(microseconds=1)
+    never = pd.Series(pd.NaT, index=event.index, dtype=event.dtype)
+    recorded = event if rows.recorded is None else rows.recorded.dt.tz_localize(None)
     own = pd.DataFrame(
         {
             "row_id": rows.typed["row_id"],
             "event_timestamp": event,
-            "known_timestamp": event + delay,
+            "known_timestamp": np.maximum(event + delay, recorded),
+            "superseded_timestamp": never if rows.superseded is None else rows.superseded.dt.tz_localize(None),
             "label": rows.typed["label"],
+            RECORDED: recorded,
         }
     )
-    taken = set(OWN_COLUMNS)
+    taken = {*OWN_COLUMNS, RECORDED}
     others = []
     for column in rows.clean.columns:
         if column.lower() not in taken:
@@ -156,15 +169,18 @@ def _all_columns(rows: Rows) -> pd.DataFrame:
 
 def _view(rows: Rows, cut: pd.Timestamp | None) -> str:
     if cut is None:
-        return "CREATE OR REPLACE TEMP VIEW rows AS SELECT * FROM pilotline_clean"
+        return f"CREATE OR REPLACE TEMP VIEW rows AS SELECT * EXCLUDE ({RECORDED}) FROM pilotline_clean"  # noqa: S608
     moment = f"TIMESTAMP '{cut.tz_convert('UTC').tz_localize(None).isoformat(sep=' ')}'"
     hidden = ["label"]
     if rows.label_column in rows.clean.columns and rows.label_column.lower() not in OWN_COLUMNS:
         hidden.append(rows.label_column)
     masks = ", ".join(f"CASE WHEN known_timestamp <= {moment} THEN {_quoted(c)} END AS {_quoted(c)}" for c in hidden)
-    view = "CREATE OR REPLACE TEMP VIEW rows AS"
+    masks += f", CASE WHEN superseded_timestamp <= {moment} THEN superseded_timestamp END AS superseded_timestamp"
     # The moment is a timestamp of ours, and the column names are quoted.
-    return f"{view} SELECT * REPLACE ({masks}) FROM pilotline_clean WHERE event_timestamp <= {moment}"  # noqa: S608
+    return f"""CREATE OR REPLACE TEMP VIEW rows AS
+        SELECT * EXCLUDE ({RECORDED}) REPLACE ({masks}) FROM pilotline_clean
+        WHERE event_timestamp <= {moment} AND {RECORDED} <= {moment}
+    """  # noqa: S608
 
 
 def _quoted(name: str) -> str:
