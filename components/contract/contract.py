@@ -6,50 +6,53 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from components.contract.logical_types import type_rules
-from components.contract.quality import SEVERITIES, missing_texts, quality_rules
-from components.contract.rules import Column, DataContract, Rule
+from components.contract.document_keys import check_sections
+from components.contract.drift_settings import drift_settings
+from components.contract.properties import key_rules, property_rules, read_columns
+from components.contract.quality import Scope, check_together, quality_rules
+from components.contract.relationships import relationship_rules
+from components.contract.rules import DataContract, Rule
+from components.contract.sla import sla_rules
 from components.contract.yaml_file import Node, read_yaml, words
 from components.core.digest import file_digest
 
-TOP_KEYS = words(
-    "apiVersion kind id name version status tenant domain dataProduct description tags team roles support price "
-    "servers schema slaProperties slaDefaultElement authoritativeDefinitions customProperties contractCreatedTs context"
-)
 OBJECT_KEYS = words(
     "id name physicalName physicalType logicalType description businessName deprecated synonyms tags quality "
-    "properties customProperties authoritativeDefinitions dataGranularityDescription context"
+    "properties relationships customProperties authoritativeDefinitions dataGranularityDescription context"
 )
-PROPERTY_KEYS = words(
-    "id name physicalName physicalType logicalType logicalTypeOptions description businessName deprecated synonyms "
-    "tags required unique primaryKey primaryKeyPosition enum quality classification criticalDataElement examples "
-    "customProperties authoritativeDefinitions semanticType partitioned partitionKeyPosition encryptedName "
-    "transformSourceObjects transformLogic transformDescription"
-)
-ENUM_KEYS = words("id value label description tags customProperties authoritativeDefinitions")
 MAX_QUARANTINE_PERCENT = 10.0
 
 
 def load(path: Path) -> DataContract:
     """Read a contract with one schema object.
 
-    Extension points in use (customProperties): `columnPresence: optional` and `ruleSeverity` on a property,
-    `maxQuarantinePercent` on the schema object (default 10). SLA properties are told, not checked.
+    Extension points in use (customProperties): of a property `columnPresence: optional`, `ruleSeverity` and
+    `availability: at_event | after_outcome`; of the schema object `maxQuarantinePercent` (default 10); of an SLA
+    property `ruleSeverity`. Service levels need the time of reading: see `sla.at_time`.
 
     Raises:
         UserError: no such file, not YAML, an unknown key or a rule that cannot be checked; names the YAML path.
     """
-    root = read_yaml(path).keys(TOP_KEYS)
-    for key in ("id", "version", "apiVersion"):
-        if not isinstance(root.value.get(key), str):
-            root.fail(f"{key} is missing or no text; write it, in quotes where it looks like a number")
-    if not root.value["apiVersion"].startswith("v3."):
-        root.at("apiVersion").fail(f"is {root.value['apiVersion']!r}; write the contract in ODCS v3")
+    root = check_sections(read_yaml(path))
     tables = root.items("schema")
     if len(tables) != 1:
         root.at("schema").fail(f"describes {len(tables)} objects; give one contract a table")
     table = tables[0].keys(OBJECT_KEYS)
-    columns, rules = _columns(table)
+    name = table.get("name", str)
+    if not name:
+        table.at("name").fail("is missing; name the table")
+    if table.get("logicalType", str, "object") != "object":
+        table.at("logicalType").fail(f"{table.value['logicalType']!r} holds no rows; write object")
+    properties = table.items("properties")
+    columns = read_columns(properties)
+    rules = [rule for pair in zip(properties, columns, strict=True) for rule in property_rules(*pair, name, columns)]
+    key, key_rule = key_rules(properties, columns, table)
+    rules += key_rule + relationship_rules(table, properties)
+    rules += quality_rules(table, Scope(name, columns)) + sla_rules(root, table, columns)
+    try:
+        check_together(rules)
+    except ValueError as error:
+        Node(None, root.file).fail(str(error))
     return DataContract(
         identity=root.value["id"],
         name=root.get("name", str, root.value["id"]),
@@ -59,67 +62,20 @@ def load(path: Path) -> DataContract:
         columns=columns,
         rules=tuple(_distinct(rules)),
         max_quarantine_percent=_cap(table),
+        table=name,
+        owner=_owner(root),
+        key=key,
+        drift=drift_settings(table, properties),
     )
 
 
-def _columns(table: Node) -> tuple[tuple[Column, ...], list[Rule]]:
-    columns: list[Column] = []
-    rules: list[Rule] = []
-    properties = [node.keys(PROPERTY_KEYS) for node in table.items("properties")]
-    for node in properties:
-        column = _column(node)
-        if column.name in [known.name for known in columns]:
-            node.at("name").fail(f"{column.name!r} is declared twice; remove one")
-        columns.append(column)
-    names = tuple(column.name for column in columns)
-    for node, column in zip(properties, columns, strict=True):
-        rules += _property_rules(node, column, names)
-    return tuple(columns), [*rules, *_key_rules(properties, table), *quality_rules(table, "", names)]
-
-
-def _column(node: Node) -> Column:
-    name = node.get("name", str)
-    if not name:
-        node.at("name").fail("is missing; name the column")
-    presence = node.custom().get("columnPresence", "required")
-    if presence not in ("required", "optional"):
-        node.at("customProperties").fail(f"columnPresence {presence!r}; write required or optional")
-    tags = node.get("tags", list, [])
-    return Column(name, presence == "optional", "pii" in tags, "protected" in tags)
-
-
-def _property_rules(node: Node, column: Column, names: tuple[str, ...]) -> list[Rule]:
-    missing = missing_texts(node)
-    severity = node.custom().get("ruleSeverity", "error")
-    if severity not in SEVERITIES:
-        node.at("customProperties").fail(f"ruleSeverity {severity!r}; write {', '.join(SEVERITIES)}")
-    about = (column.name,)
-    rules = [Rule("column", "column", about, node.path)]
-    if node.get("required", bool, False) or node.get("primaryKey", bool, False):
-        rules.append(Rule("required", "present", about, f"{node.path}.required", missing=missing))
-    if node.get("unique", bool, False):
-        rules.append(Rule("unique", "unique", about, f"{node.path}.unique", missing=missing))
-    rules += type_rules(node, column.name, severity, missing)
-    if node.value.get("enum") is not None:
-        values = tuple(_enum_value(item.keys(ENUM_KEYS)) for item in node.items("enum"))
-        rules.append(Rule("enum", "values", about, f"{node.path}.enum", severity, missing=missing, values=values))
-    return [*rules, *quality_rules(node, column.name, names, missing)]
-
-
-def _enum_value(node: Node) -> str:
-    value = node.value.get("value")
-    if value is None or isinstance(value, bool | float | dict | list):
-        node.at("value").fail(f"is {value!r}; quote it: values are compared as text")
-    return str(value)
-
-
-def _key_rules(properties: list[Node], table: Node) -> list[Rule]:
-    """The primary key is unique as a whole; a key of one column that says `unique` has that rule already."""
-    parts = [node for node in properties if node.get("primaryKey", bool, False)]
-    if not parts or (len(parts) == 1 and parts[0].get("unique", bool, False)):
-        return []
-    parts.sort(key=lambda node: int(node.get("primaryKeyPosition", int, -1)))
-    return [Rule("primary key", "unique", tuple(node.value["name"] for node in parts), f"{table.path}.primaryKey")]
+def _owner(root: Node) -> str:
+    """The member with the role owner, else the team's name; "" where nobody is named."""
+    team = root.value.get("team")
+    members = team.get("members") or [] if isinstance(team, dict) else team or []
+    owners = [member for member in members if str(member.get("role", "")).lower() == "owner"]
+    named = [str(member.get("name") or member.get("username")) for member in owners]
+    return named[0] if named else str(team.get("name") or "") if isinstance(team, dict) else ""
 
 
 def _cap(table: Node) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from components.contract.drift_settings import DriftSettings
 
 ROW_KINDS = (
     "present",
@@ -208,6 +210,7 @@ class DataContract:
     table: str = ""
     owner: str = ""
     key: tuple[str, ...] = ()
+    drift: DriftSettings = field(default_factory=DriftSettings)
 
     def column(self, name: str) -> Column:
         """The declared column, or an undeclared one of that name."""

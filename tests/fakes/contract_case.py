@@ -79,8 +79,10 @@ def _fits(rule: Rule, text: str) -> bool:
 
 
 def _reads(text: str, time_format: str) -> bool:
+    """By strptime, which knows the same day formats; two digits where the pattern has two letters."""
+    strptime_format = {"MM/dd/yy": "%m/%d/%y", "yyyy-MM-dd": "%Y-%m-%d"}[time_format]
     try:
-        datetime.strptime(text, time_format)
+        read = datetime.strptime(text, strptime_format)
     except ValueError:
         return False
-    return True
+    return read.strftime(strptime_format) == text

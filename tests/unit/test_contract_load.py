@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from components.contract.contract import load
-from components.contract.reading import reads, strptime_formats
+from components.contract.reading import reads
 from components.contract.rules import Limit, Reading
+from components.contract.time_formats import ISO_TIME, formats_of
 from components.core.errors import UserError
 from components.core.paths import PROJECT_ROOT
 from tests.fakes.contract_case import contract_file
@@ -32,7 +33,7 @@ def test_the_complaints_contract_declares_all_columns() -> None:
     assert len(named) == len(contract.rules)
     assert named["unique", "Complaint ID"].kind == "unique"
     assert named["enough-rows", ""].limit == Limit("mustBeGreaterOrEqualTo", 500.0, 500.0)
-    assert named["date", "Date received"].reading == Reading("time", ("%m/%d/%y", "%Y-%m-%d"), low="2011-12-01")
+    assert named["date", "Date received"].reading == Reading("time", ("MM/dd/yy", "yyyy-MM-dd"), low="2011-12-01")
     assert named["state-is-a-code", "State"].missing == ("", "None", "N/A")
     assert contract.max_quarantine_percent == 5
     assert (contract.version, contract.status) == ("1.0.0", "active")
@@ -77,12 +78,12 @@ def _quality(**keys: Any) -> dict[str, Any]:
         (_property(required="yes"), ("properties[0].required", "'yes'", "bool")),
         (_property(logicalType="geometry"), ("logicalType", "'geometry'")),
         (_property(logicalTypeOptions={"maxLenght": 3}), ("logicalTypeOptions", "'maxLenght'", "'maxLength'")),
-        (_property(logicalTypeOptions={"format": "email"}), ("logicalTypeOptions", "'format'")),
+        (_property(logicalTypeOptions={"format": "emial"}), ("logicalTypeOptions.format", "'emial'", "email")),
         (_property(logicalTypeOptions={"pattern": "("}), ("pattern", "regular expression")),
         (_property(logicalTypeOptions={"minLength": 5, "maxLength": 2}), ("minLength 5",)),
         (_property(logicalType="date", logicalTypeOptions={"format": "MM/QQ"}), ("format", "'QQ'")),
         (_property(logicalType="date", logicalTypeOptions={"minimum": "soon"}), ("bound", "soon")),
-        (_property(logicalType="number", logicalTypeOptions={"multipleOf": 2}), ("'multipleOf'",)),
+        (_property(logicalType="number", logicalTypeOptions={"multipleOf": -2}), ("multipleOf", "positive")),
         (_property(enum=[{"value": True}]), ("enum[0].value", "quote it")),
         (_property(customProperties=[{"property": "columnPresence", "value": "maybe"}]), ("columnPresence",)),
         (_quality(metric="nullValues", mustBe=0, severty="x"), ("quality[0]", "'severty'", "'severity'")),
@@ -93,13 +94,13 @@ def _quality(**keys: Any) -> dict[str, Any]:
         (_quality(metric="nullValues", mustBe="none"), ("mustBe", "'none'", "number")),
         (_quality(metric="nullValues", mustBeBetween=[1]), ("mustBeBetween", "two numbers")),
         (_quality(metric="nullValues", mustBe=0, unit="share"), ("unit", "'share'", "percent")),
-        (_quality(metric="duplicateValues", mustBe=0, unit="percent"), ("unit", "duplicateValues")),
+        (_quality(metric="duplicateValues", mustBe=0, arguments={"properties": ["a"]}), ("arguments.properties",)),
         (_quality(metric="rowCount", mustBe=1), ("rowCount", "property")),
         (_quality(metric="invalidValues", mustBe=0), ("validValues", "pattern")),
         (_quality(metric="invalidValues", mustBe=0, arguments={"validValues": [True]}), ("validValues[0]", "quote")),
         (_quality(metric="nullValues", mustBeLessThan=9, severity="warning"), ("warning", "mustBe: 0")),
-        (_quality(type="sql", query="select 1", mustBe=0), ("'sql'", "not checked")),
-        (_quality(type="custom", engine="soda", implementation="x"), ("'custom'", "not checked")),
+        (_quality(type="sql", query="select 1", mustBe=0), ("quality[0].query", "does not read the batch")),
+        (_quality(type="custom", engine="soda", implementation="x"), ("quality[0].engine", "'soda'", "sql")),
     ],
 )
 def test_what_cannot_be_checked_is_refused_with_its_place(
@@ -138,25 +139,25 @@ def test_files_that_are_no_contract(text: str, named: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("pattern", "formats"),
     [
-        ("yyyy-MM-dd", ("%Y-%m-%d",)),
-        ("[MM/dd/yy][yyyy-MM-dd]", ("%m/%d/%y", "%Y-%m-%d")),
-        ("yyyy-MM-dd['T'HH:mm:ss]", ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d")),
-        ("dd 'o''clock' MMM 100%", ("%d o'clock %b 100%%",)),
+        ("yyyy-MM-dd", ("yyyy-MM-dd",)),
+        ("[MM/dd/yy][yyyy-MM-dd]", ("MM/dd/yy", "yyyy-MM-dd")),
+        ("yyyy-MM-dd['T'HH:mm:ss]", ("yyyy-MM-dd'T'HH:mm:ss", "yyyy-MM-dd")),
+        ("dd 'o''clock' MMM 100% yyyy", ("dd 'o''clock' MMM 100% yyyy",)),
     ],
 )
-def test_patterns_of_the_standard_become_strptime_formats(pattern: str, formats: tuple[str, ...]) -> None:
+def test_optional_sections_of_a_pattern_are_written_out(pattern: str, formats: tuple[str, ...]) -> None:
     """JDK patterns with optional sections and quoted text."""
-    assert strptime_formats(pattern) == formats
+    assert formats_of(pattern, "time") == formats
 
 
 @pytest.mark.parametrize(
     ("text", "reading", "fits"),
     [
-        ("02/29/24", Reading("time", ("%m/%d/%y",)), True),
-        ("02/29/25", Reading("time", ("%m/%d/%y",)), False),
-        ("2025-01-01", Reading("time", ("%Y-%m-%d",), low="2025-01-01"), True),
-        ("2025-01-01", Reading("time", ("%Y-%m-%d",), low="2025-01-01", open_low=True), False),
-        ("2025-01-02T00:30:00+0100", Reading("time", ("%Y-%m-%dT%H:%M:%S%z",), high="2025-01-01T23:30:00+00:00"), True),
+        ("02/29/24", Reading("time", ("MM/dd/yy",)), True),
+        ("02/29/25", Reading("time", ("MM/dd/yy",)), False),
+        ("2025-01-01", Reading("time", ("yyyy-MM-dd",), low="2025-01-01"), True),
+        ("2025-01-01", Reading("time", ("yyyy-MM-dd",), low="2025-01-01", open_low=True), False),
+        ("2025-01-02T00:30:00+0100", Reading("time", (ISO_TIME,), high="2025-01-01T23:30:00+00:00"), True),
         ("7", Reading("integer", low="0", high="7"), True),
         ("7", Reading("integer", high="7", open_high=True), False),
         ("7.0", Reading("integer"), False),
