@@ -27,6 +27,7 @@ from components.core.records import SnapshotRef
 from components.core.steps import failure_of
 from pipelines.code_version import code_version
 from pipelines.outcome import RUN_FILE, Outcome, stored
+from pipelines.preflight import check_run
 from pipelines.progress import Progress
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def run(recipe: Recipe, home: Home, engine: str = "auto", force: bool = False) -
 
     Raises:
         UserError: bad input, or another run of this home is active.
+        PolicyRefusal: training or serving cannot fit this machine's memory.
         PilotlineError: a step failed; the message names the step.
     """
     adopt(home.root)
@@ -46,6 +48,7 @@ def run(recipe: Recipe, home: Home, engine: str = "auto", force: bool = False) -
             print(f"ended process {pid}, left by a run that was killed", file=sys.stderr)
         choice = _engine(engine, recipe)
         served_by = choice.engine.name
+        check_run(recipe, served_by, getattr(choice.engine, "gpus", 0))
         version = code_version(recipe)
         with Progress(home) as progress:
             progress.say(choice.reason)

@@ -33,6 +33,7 @@ class Scaling(Record):
     busy_share: float
     wait_p95_ms: float
     reasons: tuple[str, ...]
+    enough: bool = True
 
 
 def scaling(load: Load, request_seconds: float, slots: int, most: int | None = None) -> Scaling:
@@ -40,25 +41,24 @@ def scaling(load: Load, request_seconds: float, slots: int, most: int | None = N
 
     M/M/c with c = replicas x slots: P(wait > t) = C(c, a) exp(-(c - a) t / s) for offered load a = rate x s (A. K.
     Erlang, 1917; W. Whitt, Understanding the efficiency of multi-server service systems, 1992). The fewest replicas
-    are taken at which 95 % wait no longer than asked and at most 80 % of the slots are busy.
+    are taken at which 95 % wait no longer than asked and at most 80 % of the slots are busy. Where there can be only
+    `most` replicas, the peak takes those; `enough` is False where they are too few for the average.
 
     Raises:
-        UserError: impossible numbers, or more replicas than there can be (with what they would serve).
+        UserError: impossible numbers.
     """
     if not (0 < load.requests_per_s <= load.peak_requests_per_s and request_seconds > 0 and slots > 0):
         raise UserError("requests a second, their peak, seconds a request and slots a replica have to be above 0")
     low = _fewest(load.requests_per_s, request_seconds, slots, load.wait_ms / 1000)
     high = _fewest(load.peak_requests_per_s, request_seconds, slots, load.wait_ms / 1000)
-    if most is not None and high > most:
-        raise UserError(
-            f"{load.peak_requests_per_s:g} requests/s need {high} replicas, {most} fit; "
-            f"{BUSY * most * slots / request_seconds:.1f} requests/s can be served"
-        )
+    enough = most is None or low <= most
+    served = BUSY * (most or low) * slots / request_seconds
+    short = f"the peak needs {high} replicas, {most} fit; they serve {served:.1f} requests/s"
     offered = load.requests_per_s * request_seconds
     wait = 1000 * wait_quantile(low * slots, offered, request_seconds)
     return Scaling(
         min_replicas=low,
-        max_replicas=high,
+        max_replicas=high if most is None else max(low, min(high, most)),
         target_concurrency=max(1, math.floor(BUSY * slots)),
         queue_per_replica=max(1, math.ceil(load.wait_ms / 1000 * slots / request_seconds)),
         replica_requests_per_s=BUSY * slots / request_seconds,
@@ -67,7 +67,9 @@ def scaling(load: Load, request_seconds: float, slots: int, most: int | None = N
         reasons=(
             f"a request takes {request_seconds:.2f} s at {slots} at once: {offered:.1f} are in service on average",
             f"{low} x {slots} slots are {offered / (low * slots):.0%} busy; 95 % wait at most {wait:.0f} ms (M/M/c)",
+            *([short] if most is not None and high > most else []),
         ),
+        enough=enough,
     )
 
 

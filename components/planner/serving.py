@@ -44,7 +44,7 @@ def plan_serving(request: ServingRequest) -> ServingPlan:
     """Plan how the request's model is served; infeasible plans say what would fit.
 
     Raises:
-        UserError: no split of the model onto the fleet exists at all, or the load is beyond it.
+        UserError: no split of the model onto the fleet exists at all.
     """
     found = candidates(request)
     fitting = [candidate for candidate in found if holds(request, candidate)]
@@ -52,11 +52,22 @@ def plan_serving(request: ServingRequest) -> ServingPlan:
     plan = _plan(request, chosen, bool(fitting))
     ranked = sorted(found, key=lambda candidate: (not holds(request, candidate), *_order(candidate)))
     formats = _formats(request)
+    plan = _enough_for_load(plan)
     return replace(
         plan,
         alternatives=tuple(_alternative(request, candidate, chosen, bool(fitting)) for candidate in ranked),
         formats=formats,
-        would_fit="" if fitting else _would_fit(request, plan, formats),
+        would_fit=plan.would_fit if fitting else _would_fit(request, plan, formats),
+    )
+
+
+def _enough_for_load(plan: ServingPlan) -> ServingPlan:
+    """The plan, infeasible where the fleet is too small for the asked rate."""
+    if plan.scaling is None or plan.scaling.enough:
+        return plan
+    needed = plan.scaling.min_replicas
+    return replace(
+        plan, feasible=False, would_fit=f"{needed * plan.gpus_per_replica} GPUs: {needed} replicas for the asked rate"
     )
 
 

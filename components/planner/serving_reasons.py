@@ -96,7 +96,7 @@ def assumptions(request: ServingRequest, length: int) -> tuple[str, ...]:
         found.append(f"usable memory {request.memory_gib:.1f} GiB of {request.gpu.memory_gib:g} (what a driver leaves)")
     if request.max_num_seqs is None or request.max_num_batched_tokens is None:
         found.append("max_num_seqs and max_num_batched_tokens as vLLM chooses them for this GPU")
-    if request.max_model_len is None and request.model.max_context is None:
+    if length and request.max_model_len is None and request.model.max_context is None:
         found.append(f"the model's longest context is not given: take the smaller of it and {length}")
     return tuple(found)
 
@@ -104,7 +104,7 @@ def assumptions(request: ServingRequest, length: int) -> tuple[str, ...]:
 def launcher(request: ServingRequest, chosen: Candidate) -> str:
     """What starts one replica's processes."""
     if chosen.gpus <= request.fleet.gpus_per_node:
-        return "one vLLM process a replica, on one node"
+        return "one `vllm serve` a replica, on one node"
     nodes = -(-chosen.gpus // request.fleet.gpus_per_node)
     return (
         f"{nodes} nodes a replica: a Ray cluster over them (--distributed-executor-backend ray), on Kubernetes a "

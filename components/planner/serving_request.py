@@ -119,9 +119,10 @@ def _model(given: Mapping[str, Any], fmt: WeightFormat) -> tuple[Architecture, i
         config = _read_config(Path(given["config"]))
         return Architecture.from_config(config, str(given["config"]), params), _sliding_layers(config)
     if "model" in given:
-        if shape or params is not None:
-            raise UserError(f"model {given['model']!r} has its own numbers; leave --{next(iter(shape), 'params')} out")
-        return model_named(str(given["model"])), 0
+        if shape:
+            raise UserError(f"model {given['model']!r} has its own shape; leave {next(iter(shape))} out")
+        named = model_named(str(given["model"]))
+        return (named.with_params(params) if params is not None else named), 0
     if params is None and not {"layers", "hidden"} <= set(shape):
         raise UserError("say which model: --params 13e9, --weights-gb 26, --model llama-3-8b or --config config.json")
     return Architecture.from_numbers("model", params=params, **shape), 0

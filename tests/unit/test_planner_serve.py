@@ -185,8 +185,19 @@ def test_scaling_takes_the_fewest_replicas_that_keep_the_wait() -> None:
     fewer = (found.min_replicas - 1) * 16
     assert 60.0 / fewer > 0.8 or 1000 * wait_quantile(fewer, 60.0, 3.0) > 100.0
     assert found.max_replicas > found.min_replicas
-    with pytest.raises(UserError, match="requests/s can be served"):
-        scaling(load, 3.0, 16, most=2)
+    assert not scaling(load, 3.0, 16, most=2).enough
+
+
+def test_a_rate_beyond_the_fleet_is_infeasible_and_says_how_many_gpus() -> None:
+    """Also the average rate has to be served, the peak only as far as there are GPUs."""
+    values = {"model": "llama-3-8b", "gpu": "H100-80GB", "gpus": 2}
+    beyond = _plan(**values, requests_per_s=500.0)
+    assert not beyond.feasible
+    assert "GPUs" in beyond.would_fit
+    peak = _plan(**values, requests_per_s=5.0, peak_requests_per_s=500.0)
+    assert peak.feasible
+    assert peak.scaling is not None
+    assert peak.scaling.max_replicas == 2
 
 
 def test_a_rate_with_its_slo_gives_replicas() -> None:

@@ -1,0 +1,120 @@
+"""Whether a recipe fits the machine it is about to run on, told before memory is taken.
+
+The needs are lower bounds, so that a machine which could do it is never refused: processes with their libraries,
+model states of every training rank, and two model servers side by side with their KV caches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from components.core.recipe import Recipe
+from components.core.records import RuleResult
+from components.planner.architecture import Architecture
+from components.planner.kv_cache import kv_bytes_per_token
+
+GIB = 2.0**30
+RANK_PROCESS_GIB = 0.35  # Python with torch and DeepSpeed, before a model
+SERVER_PROCESS_GIB = {"vllm": 0.6, "reference": 0.3}
+SERVERS = 2  # candidate and champion
+STATE_BYTES = 4 + 4 + 4  # parameter, gradient and running average of the weights, all in 32 bit
+OPTIMIZER_BYTES = 8  # two moments, shared among ranks from ZeRO-1 on
+LAYER_BYTES = 4 * 10  # kept for the backward pass a token, layer and unit of width; attention's own left out
+LOGIT_BYTES = 4 * 2  # a logit and its gradient
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "auto": 4}
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one phase takes at once on one machine, and what would make it smaller."""
+
+    phase: str
+    gib: float
+    text: str
+    mend: str
+
+
+def shape_of(recipe: Recipe) -> dict[str, Any]:
+    """The numbers of the recipe's model, as `Architecture.from_numbers` takes them."""
+    model = recipe.model
+    return {
+        "layers": model.layers,
+        "hidden": model.hidden_size,
+        "heads": model.heads,
+        "kv_heads": model.heads,
+        "head_dim": model.hidden_size // model.heads,
+        "ffn": model.intermediate_size,
+        "vocab": model.vocabulary,
+        "max_context": model.max_positions,
+    }
+
+
+def architecture_of(recipe: Recipe) -> Architecture:
+    """The recipe's model."""
+    return Architecture.from_numbers(recipe.model.name, gated=True, tied_embeddings=False, **shape_of(recipe))
+
+
+def local_needs(recipe: Recipe, engine: str) -> tuple[Need, ...]:
+    """What training and serving take on one machine without GPUs; `engine` is vllm or reference."""
+    return _training(recipe), serving_need(recipe, engine)
+
+
+def serving_need(recipe: Recipe, engine: str) -> Need:
+    """Two servers beside each other."""
+    model, serving = architecture_of(recipe), recipe.serving
+    weights = model.params * DTYPE_BYTES[serving.dtype] / GIB
+    cache = _cache_gib(recipe, engine)
+    each = SERVER_PROCESS_GIB.get(engine, min(SERVER_PROCESS_GIB.values())) + weights + cache
+    text = f"{SERVERS} {engine} servers of {each:.1f} GiB: weights {weights:.1f}, KV cache {cache:.1f}"
+    smaller = "serving.kv_cache_gib" if cache > weights else "a smaller model or serving.dtype bfloat16"
+    return Need("serving", SERVERS * each, text, f"lower {smaller}" if cache > weights else f"take {smaller}")
+
+
+def judge_memory(needs: Sequence[Need], memory_gib: float) -> tuple[RuleResult, ...]:
+    """Each phase against the machine's memory."""
+    return tuple(
+        RuleResult(
+            rule=f"memory_{need.phase}",
+            outcome="pass" if need.gib <= memory_gib else "fail",
+            observed=round(need.gib, 3),
+            limit=round(memory_gib, 3),
+            subject=need.phase,
+            reason="" if need.gib <= memory_gib else _refusal(need, memory_gib),
+        )
+        for need in needs
+    )
+
+
+def _refusal(need: Need, memory_gib: float) -> str:
+    return (
+        f"{need.phase} needs at least {need.gib:.1f} GiB of memory, this machine has {memory_gib:.1f} ({need.text}); "
+        f"{need.mend}, or take a machine with {math.ceil(need.gib * 1.25)} GiB"
+    )
+
+
+def _training(recipe: Recipe) -> Need:
+    model, training = architecture_of(recipe), recipe.training
+    moments = OPTIMIZER_BYTES / training.ranks if training.zero_stage else OPTIMIZER_BYTES
+    states = model.params * (STATE_BYTES + moments) / GIB
+    rows = training.batch_size / training.ranks
+    tokens = rows * min(recipe.model.text_tokens + len(recipe.features.model_inputs) + 2, recipe.model.max_positions)
+    width = model.hidden + model.ffn / 2
+    activations = tokens * (LAYER_BYTES * model.layers * width + LOGIT_BYTES * model.vocab) / GIB
+    each = RANK_PROCESS_GIB + states + activations
+    text = f"{training.ranks} ranks of {each:.1f} GiB: model states {states:.1f}, batch {activations:.1f}"
+    if activations > states:
+        mend = f"lower training.batch_size from {training.batch_size}"
+    else:
+        mend = "take a smaller model" if training.ranks == 1 else "take a smaller model or fewer training.ranks"
+    return Need("training", training.ranks * each, text, mend)
+
+
+def _cache_gib(recipe: Recipe, engine: str) -> float:
+    """vLLM reserves whole GiB; the reference server keeps what its sequences hold."""
+    if engine == "vllm":
+        return float(math.ceil(recipe.serving.kv_cache_gib))
+    per_token = kv_bytes_per_token(architecture_of(recipe), dtype="fp32")
+    return per_token * recipe.model.text_tokens / GIB
