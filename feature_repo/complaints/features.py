@@ -14,6 +14,7 @@ from feast.types import Float64
 
 project = "complaints"
 OWNER = "complaint-triage"
+WINDOWS = (7, 30, 90, 365)
 
 
 def definitions(source: Callable[[str], DataSource], ttl: timedelta) -> list[Entity | FeatureView | FeatureService]:
@@ -54,14 +55,56 @@ def definitions(source: Callable[[str], DataSource], ttl: timedelta) -> list[Ent
         owner=OWNER,
         tags={"grain": "one row a state and day on which an outcome became known"},
     )
-    service = FeatureService(
-        name="complaint_triage_v1",
-        features=[company_history, state_history],
-        description="Features for deciding whether a complaint will close with relief.",
+    company_windows = FeatureView(
+        name="company_windows",
+        entities=[company],
+        ttl=ttl,
+        source=source("company_windows"),
+        schema=[
+            *(field for days in WINDOWS for field in _window("company", days)),
+            *(_feature(f"company_days_to_send_{days}d", "days", f"Mean, last {days} days.") for days in WINDOWS),
+            _feature("company_products_365d", "products", "Products complained about in the last 365 days."),
+            _feature(
+                "company_product_concentration_365d",
+                "share",
+                "Herfindahl's index of the products of the last 365 days: 1 where there is one product.",
+            ),
+        ],
+        description="What became known about a company's complaints in the last days.",
         owner=OWNER,
-        tags={"label": "closed with monetary or non-monetary relief"},
+        tags={"grain": "one row a company and moment at which a window changes"},
     )
-    return [company, state, company_history, state_history, service]
+    state_windows = FeatureView(
+        name="state_windows",
+        entities=[state],
+        ttl=ttl,
+        source=source("state_windows"),
+        schema=[field for days in WINDOWS for field in _window("state", days)],
+        description="What became known about the complaints from a state in the last days.",
+        owner=OWNER,
+        tags={"grain": "one row a state and moment at which a window changes"},
+    )
+    views = {"v1": [company_history, state_history]}
+    views["v2"] = [*views["v1"], company_windows, state_windows]
+    services = [
+        FeatureService(
+            name=f"complaint_triage_{version}",
+            features=used,
+            description=f"Features for deciding whether a complaint will close with relief: {what}.",
+            owner=OWNER,
+            tags={"label": "closed with monetary or non-monetary relief"},
+        )
+        for (version, used), what in zip(views.items(), ("totals", "totals and trailing windows"), strict=True)
+    ]
+    return [company, state, *views["v2"], *services]
+
+
+def _window(entity: str, days: int) -> list[Field]:
+    return [
+        _feature(f"{entity}_complaints_{days}d", "complaints", f"Outcomes that became known in the last {days} days."),
+        _feature(f"{entity}_relief_rate_{days}d", "share", f"Share closed with relief, last {days} days, smoothed."),
+        _feature(f"{entity}_untimely_rate_{days}d", "share", f"Share answered late, last {days} days, smoothed."),
+    ]
 
 
 def _entity(name: str, description: str) -> Entity:
