@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from components.contract.rules import DataContract, Limit, Observation, Rule
+from components.contract.rules import SINGLE_KINDS, DataContract, Limit, Observation, Rule
 from components.core.records import RuleResult
 
 BLOCKING = ("fail", "insufficient")
+REASONS = 8  # columns that the reason of a refusal names
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The results of all rules, and for each row whether it is clean, and which rules it breaks and why."""
+    """The results of all rules, how many rows are clean, and the numbers of the rules that set rows aside.
+
+    clean + quarantined = rows; a refused batch has no clean row.
+    """
 
     passed: bool
     reason: str
     checks: tuple[RuleResult, ...]
-    clean: tuple[bool, ...]
-    rules: tuple[str, ...]
-    reasons: tuple[str, ...]
+    clean: int
+    quarantined: int
+    setting_aside: tuple[int, ...]
 
 
 def judge(
     contract: DataContract,
     columns: Sequence[str],
     rows: int,
-    observations: Sequence[Observation | None],
-    examples: Sequence[str],
+    observations: Mapping[int, Observation],
+    aside: int,
+    examples: Mapping[int, str] | None = None,
+    extra: Sequence[RuleResult] = (),
 ) -> Judgement:
     """Decide on a batch.
 
@@ -37,34 +43,57 @@ def judge(
         contract: the rules.
         columns: the batch's columns.
         rows: how many rows it has.
-        observations: one a rule, in the contract's order; None where the engine gave no result.
-        examples: one a rule: values that break it, for people.
+        observations: by the rule's number in the contract; absent where the engine gave no result.
+        aside: how many rows break one of the rules `setting_aside` or more.
+        examples: by the rule's number: values that break it, for people.
+        extra: results found elsewhere, which count like those of rules.
     """
+    told = examples or {}
     results = [
-        _result(rule, contract, columns, rows, seen, example)
-        for rule, seen, example in zip(contract.rules, observations, examples, strict=True)
+        _result(rule, contract, columns, rows, observations.get(number), told.get(number, ""))
+        for number, rule in enumerate(contract.rules)
     ]
-    broken = _broken_rows(contract.rules, observations, rows)
-    checks = [*_batch_results(contract, rows), *results, *_undeclared(contract, columns)]
+    checks = [*_batch_results(contract, rows), *extra, *results, *_undeclared(contract, columns)]
     blocking = [check for check in checks if check.outcome in BLOCKING]
-    aside = sum(bool(names) for names in broken)
-    if not blocking and rows:
+    if not blocking:
         share = _share_result(contract, aside, rows)
         checks.append(share)
         blocking = [share] if share.outcome in BLOCKING else []
-    reason = _reason(blocking)
-    asks = {_label(rule): f"{rule.subject}: {rule.asks}" for rule in contract.rules}
-    refused = [] if not blocking else ["the batch"]
-    names = [broken_by or refused for broken_by in broken]
-    reasons = ["; ".join(asks.get(name, f"the batch was refused: {reason}") for name in found) for found in names]
+    quarantined = rows if blocking else aside
     return Judgement(
         passed=not blocking,
-        reason=reason,
+        reason=_reason(blocking),
         checks=tuple(checks),
-        clean=tuple(not found for found in names),
-        rules=tuple("; ".join(found) for found in names),
-        reasons=tuple(reasons),
+        clean=rows - quarantined,
+        quarantined=quarantined,
+        setting_aside=setting_aside(contract.rules, observations, rows),
     )
+
+
+def setting_aside(rules: Sequence[Rule], observations: Mapping[int, Observation], rows: int) -> tuple[int, ...]:
+    """The numbers of the rules whose broken rows leave: warnings, and errors beyond what their limit allows."""
+    found = []
+    for number, rule in enumerate(rules):
+        seen = observations.get(number)
+        if seen is None or seen.error or not rule.of_rows or not seen.value:
+            continue
+        if rule.severity == "warning" or (rule.severity == "error" and not _tolerated(rule, seen, rows)):
+            found.append(number)
+    return tuple(found)
+
+
+def label(rule: Rule) -> str:
+    """What a rule is called beside its column."""
+    return f"{rule.subject}: {rule.name}" if rule.subject else rule.name
+
+
+def _tolerated(rule: Rule, seen: Observation, rows: int) -> bool:
+    """Whether an error rule's limit allows the rows that break it; such rows stay."""
+    return rows > 0 and rule.limit.holds(_observed(rule, seen, rows))
+
+
+def _observed(rule: Rule, seen: Observation, rows: int) -> float:
+    return 100 * seen.value / rows if rule.limit.unit == "percent" else seen.value
 
 
 def _result(
@@ -72,7 +101,7 @@ def _result(
 ) -> RuleResult:
     if rule.kind == "note":
         return _told(rule, "info", None, "for people; not checked")
-    absent = [name for name in rule.columns if name not in columns]
+    absent = [name for name in (*rule.columns, *rule.targets) if name not in columns]
     if absent:
         return _absent(rule, absent, contract)
     if not rows:
@@ -82,18 +111,24 @@ def _result(
         return _told(rule, "fail", None, f"the engine gave no result ({why})")
     if rule.kind == "column":
         return _told(rule, "pass" if seen.value == 1 else "fail", "present" if seen.value == 1 else "missing", "")
-    observed = 100 * seen.value / rows if rule.limit.unit == "percent" else seen.value
-    if rule.kind not in ("rows", "present") and seen.looked_at <= 0:
+    observed = _observed(rule, seen, rows)
+    if rule.of_rows and rule.kind != "present" and seen.looked_at <= 0:
         optional = all(contract.column(name).optional for name in rule.columns)
         return _told(rule, "info", observed, f"no value to look at{' in an optional column' if optional else ''}")
     if rule.limit.holds(observed):
         return _told(rule, "pass", observed, "")
     outcome = "fail" if rule.severity == "error" else "info"
+    if rule.kind in SINGLE_KINDS:
+        return _told(rule, outcome, observed, _off_limit(rule, observed, rows))
     aside = "; rows set aside" if rule.severity == "warning" else ""
-    if rule.kind == "rows":
-        return _told(rule, outcome, observed, f"{rows} rows, asked are {rule.limit.text}")
     such = f", for example {example}" if example else ""
     return _told(rule, outcome, observed, f"{rule.asks}: broken by {int(seen.value)} of {rows} rows{such}{aside}")
+
+
+def _off_limit(rule: Rule, observed: float, rows: int) -> str:
+    if rule.kind == "rows":
+        return f"{rows} rows, asked are {rule.limit.text}"
+    return f"{rule.asks}: {Limit('mustBe', observed, unit=rule.limit.unit).text[2:]}, asked is {rule.limit.text}"
 
 
 def _absent(rule: Rule, absent: Sequence[str], contract: DataContract) -> RuleResult:
@@ -148,33 +183,13 @@ def _undeclared(contract: DataContract, columns: Sequence[str]) -> list[RuleResu
     ]
 
 
-def _broken_rows(rules: Sequence[Rule], observations: Sequence[Observation | None], rows: int) -> list[list[str]]:
-    """For each row the labels of the rules that it breaks; rules that are only told do not count."""
-    broken: list[list[str]] = [[] for _ in range(rows)]
-    for rule, seen in zip(rules, observations, strict=True):
-        sets_aside = rule.severity == "warning" or (rule.severity == "error" and not _tolerated(rule, seen, rows))
-        if seen is not None and rule.of_rows and sets_aside:
-            for position in seen.bad_rows:
-                broken[position].append(_label(rule))
-    return broken
-
-
-def _tolerated(rule: Rule, seen: Observation | None, rows: int) -> bool:
-    """Whether an error rule's limit allows the rows that break it; such rows stay."""
-    if seen is None or not rows:
-        return False
-    return rule.limit.holds(100 * seen.value / rows if rule.limit.unit == "percent" else seen.value)
-
-
-def _label(rule: Rule) -> str:
-    return f"{rule.subject}: {rule.name}" if rule.subject else rule.name
-
-
 def _reason(blocking: Sequence[RuleResult]) -> str:
-    """One line: the first broken rules and how many there are."""
-    if not blocking:
-        return ""
+    """One line: what is worst of each column, failures before what could not be looked at."""
     order = sorted(blocking, key=lambda check: check.outcome != "fail")
-    told = list(dict.fromkeys(f"{check.subject or check.rule}: {check.reason or check.rule}" for check in order))
-    more = f" (and {len(told) - 3} more)" if len(told) > 3 else ""
-    return "; ".join(told[:3]) + more
+    clauses: dict[str, str] = {}
+    for check in order:
+        place = check.subject or check.rule
+        clauses.setdefault(place, f"{place}: {check.reason or check.rule}")
+    told = list(clauses.values())
+    more = f" (and {len(told) - REASONS} more)" if len(told) > REASONS else ""
+    return "; ".join(told[:REASONS]) + more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 
 from components.contract.contract import load
 from components.contract.rules import DataContract
-from components.contract.validate import QUARANTINE, REASON, RULE
+from components.contract.split import QUARANTINE, REASON, ROW, RULE
 from components.core.records import ContractVerdict, RuleResult
 
 EXAMPLES = 20
@@ -57,7 +58,7 @@ def verdict_page(verdict: ContractVerdict, folder: Path, contract_path: Path) ->
         f"<p>{html.escape(verdict.reason)}</p>" if verdict.reason else "",
         f"<p>{html.escape(facts)}</p>",
         checks_table(verdict.checks),
-        _examples_table(contract, pq.read_table(folder / QUARANTINE)),
+        _examples_table(contract, folder / QUARANTINE, verdict.quarantined),
         "</body></html>",
     ]
     return "".join(parts)
@@ -66,14 +67,14 @@ def verdict_page(verdict: ContractVerdict, folder: Path, contract_path: Path) ->
 def masked_examples(folder: Path, contract_path: Path) -> list[dict[str, Any]]:
     """The first rows set aside as {"rule", "row", "values"}, values of pii columns masked; for the run's report."""
     masked = {column.name for column in load(contract_path).columns if column.masked}
-    rows = pq.read_table(folder / QUARANTINE).slice(0, EXAMPLES).to_pylist()
+    rows = _first_rows(folder / QUARANTINE).to_pylist()
     return [
         {
             "rule": row[RULE],
-            "row": number,
-            "values": {name: _shown(name, row, masked) for name in row if name != RULE},
+            "row": row[ROW] + 1,
+            "values": {name: _shown(name, row, masked) for name in row if name not in (ROW, RULE)},
         }
-        for number, row in enumerate(rows, start=1)
+        for row in rows
     ]
 
 
@@ -88,17 +89,24 @@ def checks_table(checks: Sequence[RuleResult], caption: str = "Rules", about: st
     return _table(caption, heads, rows)
 
 
-def _examples_table(contract: DataContract, quarantine: pa.Table) -> str:
+def _examples_table(contract: DataContract, path: Path, count: int) -> str:
+    quarantine = _first_rows(path)
     if not quarantine.num_rows:
         return ""
     masked = {column.name for column in contract.columns if column.masked}
-    names = [RULE, REASON, *(name for name in quarantine.column_names if name not in (RULE, REASON))]
+    names = [RULE, REASON, *(name for name in quarantine.column_names if name not in (ROW, RULE, REASON))]
     rows = [
-        f"<tr>{_cells([_shown(name, row, masked) for name in names])}</tr>"
-        for row in quarantine.slice(0, EXAMPLES).to_pylist()
+        f"<tr>{_cells([row[ROW] + 1, *(_shown(name, row, masked) for name in names)])}</tr>"
+        for row in quarantine.to_pylist()
     ]
-    caption = f"Rows set aside: {min(EXAMPLES, quarantine.num_rows)} of {quarantine.num_rows}; personal data is masked"
-    return _table(caption, ["Rule", "What it asks", *names[2:]], rows)
+    caption = f"Rows set aside: {quarantine.num_rows} of {count}; personal data is masked"
+    return _table(caption, ["Row", "Rule", "What it asks", *names[2:]], rows)
+
+
+def _first_rows(path: Path) -> pa.Table:
+    """The first rows set aside, whatever the size of the file."""
+    file = pq.ParquetFile(path)
+    return pa.Table.from_batches(itertools.islice(file.iter_batches(EXAMPLES), 1), file.schema_arrow)
 
 
 def _shown(name: str, row: Mapping[str, str | None], masked: set[str]) -> str:

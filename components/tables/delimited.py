@@ -21,6 +21,11 @@ def read(source: Decoded, delimiter: str = ",") -> pa.Table:
         UserError: no header, a duplicate column, a row with more or fewer fields, a stray or unclosed quote,
             bytes that are not in the declared encoding; names the line.
     """
+    return pa.Table.from_batches(list(batches(source, delimiter)))
+
+
+def batches(source: Decoded, delimiter: str = ",") -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at most BATCH_ROWS, at least one batch; raises as `read` does, when it gets there."""
     csv.field_size_limit(sys.maxsize)
     rows = _numbered(source, delimiter)
     try:
@@ -29,8 +34,8 @@ def read(source: Decoded, delimiter: str = ",") -> pa.Table:
         raise UserError(f"{source.uri}: holds no header and no rows; give a file with a header and rows") from None
     _check_header(header, source.uri)
     schema = pa.schema([(name, pa.string()) for name in header])
-    batches: list[pa.RecordBatch] = []
     batch: list[list[str]] = []
+    whole = 0
     for line, row in rows:
         if len(row) != len(header):
             raise UserError(
@@ -39,11 +44,10 @@ def read(source: Decoded, delimiter: str = ",") -> pa.Table:
             )
         batch.append(row)
         if len(batch) == BATCH_ROWS:
-            batches.append(_arrow(batch, schema))
-            batch = []
-    if batch:
-        batches.append(_arrow(batch, schema))
-    return pa.Table.from_batches(batches, schema=schema)
+            yield _arrow(batch, schema)
+            whole, batch = whole + 1, []
+    if batch or not whole:
+        yield _arrow(batch, schema)
 
 
 def _numbered(source: Decoded, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -77,5 +81,5 @@ def _check_header(header: list[str], uri: str) -> None:
 
 
 def _arrow(batch: list[list[str]], schema: pa.Schema) -> pa.RecordBatch:
-    columns = [pa.array(column, pa.string()) for column in zip(*batch, strict=True)]
+    columns = [pa.array(column, pa.string()) for column in (zip(*batch, strict=True) if batch else [()] * len(schema))]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from components.tables import delimited, jsonlines, parquet
 from components.tables.decode import AUTO, Decoded
 from components.tables.locate import LocalFile, located
 
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
 SUFFIXES = {
@@ -57,7 +58,7 @@ def read_files(uri: str, file_format: str = "auto", encoding: str = AUTO) -> Tab
         for file in files:
             table, read_as = _read_one(file, file_format, encoding)
             if tables:
-                table = _same_columns(table, file, tables[0], inputs[0]["uri"])
+                table = same_columns(table, file, tables[0].column_names, inputs[0]["uri"])
             tables.append(table)
             about = {"uri": file.uri, "bytes": file.path.stat().st_size, "sha256": file.sha256}
             inputs.append(about if read_as == "utf-8" else {**about, "encoding": read_as})
@@ -66,31 +67,41 @@ def read_files(uri: str, file_format: str = "auto", encoding: str = AUTO) -> Tab
 
 def _read_one(file: LocalFile, file_format: str, encoding: str) -> tuple[pa.Table, str]:
     """The table and the encoding it was read in."""
+    kind = format_of(file) if file_format == "auto" else file_format
+    read_as = "utf-8"
+    with reading(file) as stream:
+        if kind == "parquet":
+            return parquet.read(stream, file.uri), read_as
+        with Decoded(stream, encoding, file.uri) as source:
+            delimiter = delimiter_of(file)
+            table = jsonlines.read(source) if kind == "jsonl" else delimited.read(source, delimiter)
+            return table, source.encoding
+
+
+@contextmanager
+def reading(file: LocalFile) -> Iterator[BinaryIO]:
+    """The file's bytes, unpacked; notes its digest, and raises where it is empty, damaged, or changes meanwhile."""
     before = file.path.stat()
     if before.st_size == 0:
         raise UserError(f"{file.uri}: the file is empty; give a file with a header and rows")
     file.sha256 = file_digest(file.path)
-    kind = _format_of(file) if file_format == "auto" else file_format
-    read_as = "utf-8"
     try:
-        with _plain(file) as stream:
-            if kind == "parquet":
-                table = parquet.read(stream, file.uri)
-            else:
-                with Decoded(stream, encoding, file.uri) as source:
-                    read_as = source.encoding
-                    delimiter = "\t" if ".tsv" in file.name else ","
-                    table = jsonlines.read(source) if kind == "jsonl" else delimited.read(source, delimiter)
+        with plain(file) as stream:
+            yield stream
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{file.uri}: the gzip stream is damaged or cut off ({error}); get the file again") from error
     after = file.path.stat()
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise TransientError(f"{file.uri}: changed while it was read; run again when its writer is done")
-    return table, read_as
+
+
+def delimiter_of(file: LocalFile) -> str:
+    """What separates the fields of a delimited file, by its name."""
+    return "\t" if ".tsv" in file.name else ","
 
 
 @contextmanager
-def _plain(file: LocalFile) -> Iterator[BinaryIO]:
+def plain(file: LocalFile) -> Iterator[BinaryIO]:
     """The file's bytes, unpacked where it is gzipped; seekable."""
     with file.path.open("rb") as raw:
         packed = raw.read(2) == GZIP_MAGIC
@@ -102,7 +113,8 @@ def _plain(file: LocalFile) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, unpacked)
 
 
-def _format_of(file: LocalFile) -> str:
+def format_of(file: LocalFile) -> str:
+    """csv, jsonl or parquet by the file's name or first bytes; UserError where neither tells."""
     name = file.name.lower().removesuffix(".gz")
     for suffix, kind in SUFFIXES.items():
         if name.endswith(suffix):
@@ -116,8 +128,9 @@ def _format_of(file: LocalFile) -> str:
     )
 
 
-def _same_columns(table: pa.Table, file: LocalFile, first: pa.Table, first_uri: str) -> pa.Table:
-    names, expected = set(table.column_names), set(first.column_names)
+def same_columns(rows: Rows, file: LocalFile, expected_names: list[str], first_uri: str) -> Rows:
+    """The rows with their columns in the first file's order; UserError where they are others."""
+    names, expected = set(rows.column_names), set(expected_names)
     if names != expected:
         missing, added = sorted(expected - names), sorted(names - expected)
         parts = [f"lacks {', '.join(map(repr, missing))}"] if missing else []
@@ -126,4 +139,4 @@ def _same_columns(table: pa.Table, file: LocalFile, first: pa.Table, first_uri: 
             f"{file.uri}: its columns differ from those of {first_uri}: it {' and '.join(parts)}; "
             "give files of one layout, or ingest them apart"
         )
-    return table.select(first.column_names)
+    return rows.select(expected_names)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from components.contract.contract import load
 from components.contract.expectations import measure
+from components.contract.measured import in_memory
 from components.contract.validate import validate_snapshot
 from components.core.publish import verify
 from tests.fakes.contract_case import contract_file, slow_engine, snapshot_of
@@ -97,13 +98,15 @@ def test_clean_and_quarantined_rows_are_all_rows(contract: Path, rows: list[tupl
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         snapshot = snapshot_of(folder, dated, ("id", "day", "text", "n"))
-        verdict = validate_snapshot(recipe_for("x", contract), snapshot, folder / "out", slow_engine)
+        verdict = validate_snapshot(recipe_for("x", contract), snapshot, folder / "out", in_memory(slow_engine))
         verify(folder / "out")
         clean = pq.read_table(folder / "out" / "clean.parquet").to_pylist()
         aside = pq.read_table(folder / "out" / "quarantine.parquet").to_pylist()
+        source = pq.read_table(snapshot / "data.parquet").to_pylist()
     assert (len(clean), len(aside)) == (verdict.clean, verdict.quarantined)
     assert verdict.rows == len(rows) == verdict.clean + verdict.quarantined
     assert all(row.pop("_rule") and row.pop("_reason") for row in aside)
+    assert [source[row.pop("_row")] for row in aside] == aside
     assert sorted(tuple(row.values()) for row in clean + aside) == sorted(dated)
     assert verdict.passed or (not clean and verdict.reason)
     assert not verdict.passed or clean

@@ -9,6 +9,7 @@ import pytest
 
 from components.contract.judge import Judgement, judge
 from components.contract.rules import Column, DataContract, Limit, Observation, Rule
+from components.core.records import RuleResult
 
 NOT_NULL = Rule("required", "present", ("a",), "x")
 IN_SET = Rule("enum", "values", ("a",), "x", severity="warning", values=("1",))
@@ -22,16 +23,19 @@ def decide(
     contract: DataContract = CONTRACT,
     rows: int = 4,
     columns: tuple[str, ...] = ("a",),
+    aside: int = 0,
+    extra: tuple[RuleResult, ...] = (),
 ) -> Judgement:
     """Judge four rows of one column."""
-    return judge(contract, columns, rows, observations, [""] * len(observations))
+    seen = {number: one for number, one in enumerate(observations) if one is not None}
+    return judge(contract, columns, rows, seen, aside, extra=extra)
 
 
 def test_a_good_batch_passes() -> None:
     """Every rule has its result and every row is clean."""
     judged = decide(*FINE)
     assert judged.passed
-    assert judged.clean == (True,) * 4
+    assert (judged.clean, judged.quarantined, judged.setting_aside) == (4, 0, ())
     assert {check.outcome for check in judged.checks} == {"pass"}
     assert {check.rule for check in judged.checks} >= {"required", "enum", "enough", "batch has rows"}
 
@@ -44,7 +48,7 @@ def test_a_missing_or_broken_result_fails(number: int, seen: Observation | None)
     observations[number] = seen  # type: ignore[call-overload]
     judged = decide(*observations)
     assert not judged.passed
-    assert judged.clean == (False,) * 4
+    assert (judged.clean, judged.quarantined) == (0, 4)
     assert "no result" in judged.reason
 
 
@@ -75,42 +79,56 @@ def test_a_missing_column_is_named() -> None:
 
 
 def test_warnings_set_rows_aside_and_errors_refuse() -> None:
-    """A row that breaks a warning leaves with its reason; one that breaks an error takes the batch along."""
-    aside = decide(FINE[0], Observation(1.0, (2,), 4), FINE[2])
+    """Rows that break a warning leave; one that breaks an error takes the batch along."""
+    aside = decide(FINE[0], Observation(1.0, (), 4), FINE[2], aside=1)
     assert aside.passed
-    assert aside.clean == (True, True, False, True)
-    assert aside.rules[2] == "a: enum"
-    assert "is one of 1" in aside.reasons[2]
-    refused = decide(Observation(1.0, (2,), 4), FINE[1], FINE[2])
+    assert (aside.clean, aside.quarantined, aside.setting_aside) == (3, 1, (1,))
+    refused = decide(Observation(1.0, (), 4), FINE[1], FINE[2], aside=1)
     assert not refused.passed
-    assert refused.clean == (False,) * 4
-    assert refused.rules[2] == "a: required"
-    assert refused.rules[0] == "the batch"
+    assert (refused.clean, refused.quarantined, refused.setting_aside) == (0, 4, (0,))
 
 
 def test_too_many_rows_set_aside_refuse_the_batch() -> None:
     """More than the contract's share, or all rows, is no batch to learn from."""
-    three = decide(FINE[0], Observation(3.0, (0, 1, 2), 4), FINE[2])
+    three = decide(FINE[0], Observation(3.0, (), 4), FINE[2], aside=3)
     assert not three.passed
     assert "3 of 4 rows" in three.reason
-    everything = decide(
-        FINE[0],
-        Observation(4.0, (0, 1, 2, 3), 4),
-        FINE[2],
-        contract=replace(CONTRACT, max_quarantine_percent=100.0),
-    )
-    assert not everything.passed
+    generous = replace(CONTRACT, max_quarantine_percent=100.0)
+    assert decide(FINE[0], Observation(3.0, (), 4), FINE[2], contract=generous, aside=3).passed
+    assert not decide(FINE[0], Observation(4.0, (), 4), FINE[2], contract=generous, aside=4).passed
 
 
 def test_tolerated_rows_stay() -> None:
     """Rows within an error rule's limit are no reason to refuse and are not set aside."""
     mostly = replace(NOT_NULL, limit=Limit("mustBeLessThan", 30, unit="percent"))
     contract = replace(CONTRACT, rules=(mostly, IN_SET, ENOUGH))
-    judged = decide(Observation(1.0, (0,), 4), *FINE[1:], contract=contract)
+    judged = decide(Observation(1.0, (), 4), *FINE[1:], contract=contract)
     assert judged.passed
-    assert all(judged.clean)
+    assert judged.setting_aside == ()
     assert next(check.observed for check in judged.checks if check.rule == "required") == 25
-    assert not decide(Observation(2.0, (0, 1), 4), *FINE[1:], contract=contract).passed
+    beyond = decide(Observation(2.0, (), 4), *FINE[1:], contract=contract)
+    assert not beyond.passed
+    assert beyond.setting_aside == (0,)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "passes"), [("pass", True), ("info", True), ("fail", False), ("insufficient", False)]
+)
+def test_results_found_elsewhere_count(outcome: str, passes: bool) -> None:
+    """A result that other code hands in stands among the checks and refuses the batch like a rule's."""
+    found = RuleResult(rule="meaning", outcome=outcome, observed=1.0, limit=None, subject="a", reason="told elsewhere")
+    judged = decide(*FINE, extra=(found,))
+    assert judged.passed is passes
+    assert found in judged.checks
+    assert passes or (judged.clean, judged.reason) == (0, "a: told elsewhere")
+
+
+def test_the_reason_names_each_column_once() -> None:
+    """With several rules broken in several columns, every column has its clause."""
+    rules = tuple(replace(NOT_NULL, columns=(name,), name=f"{name}{n}") for name in "abcdef" for n in range(3))
+    contract = replace(CONTRACT, rules=rules, columns=tuple(map(Column, "abcdef")))
+    judged = decide(*[Observation(1.0, (), 4)] * len(rules), contract=contract, columns=tuple("abcdef"))
+    assert [clause[:3] for clause in judged.reason.split("; ")] == [f"{name}: " for name in "abcdef"]
 
 
 @pytest.mark.parametrize(
