@@ -17,7 +17,11 @@ LEFT = 0.985  # of the stated memory, what the driver leaves to a process on a G
 
 @dataclass(frozen=True)
 class Gpu:
-    """One accelerator. Rates are dense TFLOP/s, None where unknown; `link_gb_s` is one direction inside a node."""
+    """One accelerator. Rates are dense TFLOP/s, None where unknown.
+
+    `link_gb_s` is one direction inside a node; `network_gb_s` what machines with this GPU usually have between nodes,
+    a GPU and direction.
+    """
 
     name: str
     memory_gib: float
@@ -28,6 +32,7 @@ class Gpu:
     bandwidth_gb_s: float | None = None
     link: str = "unknown"
     link_gb_s: float | None = None
+    network_gb_s: float | None = None
     source: str = "stated by the user"
 
     @property
@@ -81,7 +86,7 @@ def _resized(gpu: Gpu, memory_gib: float) -> Gpu:
     """The same chip with other memory (a MIG slice is another chip: name it by its memory only)."""
     return Gpu(
         gpu.name, memory_gib, LEFT * memory_gib, gpu.bf16_tflops, gpu.fp8_tflops, gpu.fp4_tflops,
-        gpu.bandwidth_gb_s, gpu.link, gpu.link_gb_s, gpu.source,
+        gpu.bandwidth_gb_s, gpu.link, gpu.link_gb_s, gpu.network_gb_s, gpu.source,
     )  # fmt: skip
 
 
