@@ -68,7 +68,8 @@ class Features(Section):
     an outcome counts as known `label_delay_days` after the event. `as_of`: a day (YYYY-MM-DD), as of whose end the
     training set is made from what was known then ("" = from all). `online` is the online store that answers, a path
     or redis://HOST:PORT/0 ("" = the training set's own); a value older than `ttl_days` (0 = none is) is missing as in
-    training (stale = default), refuses the decision (refuse), or is used and flagged (fallback).
+    training (stale = default), refuses the decision (refuse), or is used and flagged (fallback). Online reads as of
+    then may differ from the training rows in a share `max_skew` of the sampled values.
     """
 
     repo: str
@@ -80,6 +81,7 @@ class Features(Section):
     as_of: str = ""
     online: str = ""
     stale: Literal["default", "refuse", "fallback"] = "default"
+    max_skew: Share = 0.0
 
 
 class Leakage(Section):

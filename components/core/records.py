@@ -56,7 +56,10 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotRef(Record):
-    """An immutable Parquet snapshot (`data.parquet`); times are ISO 8601 UTC, the interval is [since, until)."""
+    """An immutable Parquet snapshot (`data.parquet`); times are ISO 8601 UTC, the interval is [since, until).
+
+    contract_id, contract_version, contract_digest: the contract that it was read under and is judged by; "" for none.
+    """
 
     digest: str
     rows: int
@@ -68,6 +71,9 @@ class SnapshotRef(Record):
     since: str
     until: str
     inputs: tuple[dict[str, Any], ...] = ()  # lineage: {"uri", "bytes", "sha256"} of what was read
+    contract_id: str = ""
+    contract_version: str = ""
+    contract_digest: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +128,8 @@ class TrainingSetRef(Record):
 
     Files: train.parquet, validation.parquet, test.parquet with columns row_id (str), event_timestamp (UTC),
     label (int8, 0 or 1), text (str), one column an entity key, one column a feature (float64, NaN = no history),
-    and `group:<name>` (bool) for each group of the recipe; `online.db`: the online store; `statistics.json`.
+    and `group:<name>` (bool) for each group of the recipe; `online.db`: the online store; `statistics.json`;
+    `parity.json`. skew: the share of sampled values that online reads as of then answer otherwise.
     """
 
     digest: str
@@ -135,6 +142,7 @@ class TrainingSetRef(Record):
     as_of: str
     embargo_days: int
     splits: tuple[SplitRef, ...]
+    skew: float = 0.0
 
     def split(self, name: str) -> SplitRef:
         """The split called train, validation or test."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import date
+from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 
 from components.core.digest import file_digest, value_digest
 from components.core.engine_time import engine_time
-from components.core.errors import ContractViolation, IntegrityError, UserError
+from components.core.errors import ContractViolation, IntegrityError, PolicyRefusal, UserError
 from components.core.publish import publishing, verify
 from components.core.recipe import Recipe
 from components.core.records import ContractVerdict, SplitRef, TrainingSetRef
@@ -23,12 +24,13 @@ from components.features.feast_store import join_history, load_project, write_re
 from components.features.history import Rows, write_history
 from components.features.known import Versions, first_versions, remember
 from components.features.online import HISTORY, write_online
+from components.features.parity import Parity, measure_parity
 from components.features.repository import Service, check_service, locate
 from components.features.rows import check_columns, parse_times, read_clean, row_ids, typed_rows
 from components.features.split import check_classes, split_by_time
 
 CLEAN = "clean.parquet"
-STATISTICS = "statistics.json"
+STATISTICS, PARITY = "statistics.json", "parity.json"
 
 
 def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None) -> TrainingSetRef:
@@ -44,6 +46,7 @@ def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None)
         UserError: the recipe names something that is not there, a date cannot be read, a split is empty or has one
             label only, or a history table looks into the future.
         ContractViolation: the contract did not pass.
+        PolicyRefusal: online reads as of then differ from the training rows by more than features.max_skew.
         IntegrityError: the input folder's bytes differ from its manifest.
     """
     verify(clean)
@@ -83,13 +86,13 @@ def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None)
             features = join_history(project, service, staging / HISTORY, typed)
             write_registry(project, staging)
         write_online(staging, project.project, service, rows.as_of.to_pydatetime())
-        columns = _columns(recipe, service)
-        frame = pd.concat([typed, features], axis=1)[columns]
+        frame = pd.concat([typed, features], axis=1)[_columns(recipe, service)]
+        parity = _parity(recipe, frame, project.project, service, staging)
         splits = tuple(_write_split(staging, name, frame.iloc[at]) for name, at in split.positions.items())
         statistics = describe(frame, split, service.features, staging / HISTORY, service.views)
         statistics |= {"as_of": rows.as_of.isoformat()}
         (staging / STATISTICS).write_text(json.dumps(statistics, indent=1, allow_nan=False))
-        record = _record(recipe, verdict, service, rows, splits)
+        record = replace(_record(recipe, verdict, service, rows, splits), skew=parity.skew)
         record.write(staging)
     return record
 
@@ -132,6 +135,28 @@ def _check_embargo(recipe: Recipe) -> None:
             f"evaluation.embargo_days {embargo} is shorter than features.label_delay_days {delay}: outcomes of one "
             "split would not be known when the next begins; raise it"
         )
+
+
+def _parity(recipe: Recipe, frame: pd.DataFrame, project: str, service: Service, folder: Path) -> Parity:
+    """Compare with online reads, keep the comparison, and refuse skew.
+
+    Raises:
+        PolicyRefusal: more values differ than the recipe allows.
+    """
+    ttl = timedelta(days=recipe.features.ttl_days)
+    parity = measure_parity(frame, project, service, recipe.features.model_inputs, folder / HISTORY, ttl)
+    (folder / PARITY).write_text(json.dumps(parity.to_dict(), indent=1, allow_nan=False))
+    if not parity.skew <= recipe.features.max_skew:
+        about = "no value could be compared"
+        if parity.examples:
+            first = parity.examples[0]
+            about = f"for example {first.feature} of {first.entities} at {first.moment}: {first.offline} in training, "
+            about += f"{first.online} online"
+        raise PolicyRefusal(
+            f"features.max_skew: {parity.differing} of {parity.values} values read online differ from those in "
+            f"training ({parity.skew:.1%}, limit {recipe.features.max_skew:.1%}); {about}"
+        )
+    return parity
 
 
 def _columns(recipe: Recipe, service: Service) -> list[str]:

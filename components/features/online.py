@@ -7,7 +7,7 @@ A published training set carries its own store (`online.db`, described by `onlin
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -93,47 +93,36 @@ def describe_online(folder: Path) -> tuple[str, Service]:
     return about["project"], Service(about["service"]["name"], tuple(about["service"]["features"]), views)
 
 
-class OnlineFeatures:
-    """Reads the recipe's model inputs for one entity row; safe from any thread, never writes the published folder.
+class OnlineReader:
+    """Reads features of a service for one entity row from a store of newest values; safe from any thread.
 
     Attributes:
-        features: the model inputs in prompt order.
+        features: what is read, in order.
         join_keys: the entity keys that they need.
-        record: the training set that the store belongs to.
     """
 
-    def __init__(self, training_set_dir: Path, recipe: Recipe) -> None:
-        """Verify the folder and open its store, or the one that the recipe names.
+    def __init__(
+        self, store: LatestStore, project: str, service: Service, features: Sequence[str], ttl: timedelta, stale: str
+    ) -> None:
+        """What is read.
 
-        Raises:
-            IntegrityError: the folder's bytes differ from its manifest.
-            UserError: the recipe's model inputs are not in this training set.
-            TransientError: the store that the recipe names does not answer.
+        Args:
+            store: closed with the reader.
+            project: the feature project's name.
+            service: holds the features.
+            features: names in the order of the answer.
+            ttl: how long a value is fresh; 0 = for ever.
+            stale: what an old value does: default (missing), refuse, fallback (used and flagged).
         """
-        verify(training_set_dir)
-        self.record = TrainingSetRef.read(training_set_dir)
-        self.features = recipe.features.model_inputs
-        for feature in self.features:
-            if feature not in self.record.features:
-                raise UserError(
-                    f"features.model_inputs: {feature!r} is not in training set {training_set_dir}"
-                    f"{nearest(feature, self.record.features)}"
-                )
-        project, service = describe_online(training_set_dir)
-        wanted = set(self.features)
+        self.features = tuple(features)
+        wanted = set(features)
         self._views = [view for view in service.views if wanted & set(view.features)]
         self._tables = [table_of(project, view.name) for view in self._views]
-        self.join_keys = service.keys_of(self.features)
-        self._ttl = timedelta(days=recipe.features.ttl_days)
-        self._stale = recipe.features.stale
-        self._store: LatestStore
-        if recipe.features.online:
-            self._store = open_latest(with_environment(recipe.features.online, "features.online"))
-        else:
-            self._store = SqliteLatest(training_set_dir / ONLINE, read_only=True)
+        self.join_keys = service.keys_of(features)
+        self._store, self._ttl, self._stale = store, ttl, stale
 
     def read(self, entities: Mapping[str, str], at: datetime | None = None) -> dict[str, dict[str, Any]]:
-        """The newest value of each model input.
+        """The newest value of each feature.
 
         Args:
             entities: a text value for each of `join_keys`; others are ignored, an unknown entity has no history.
@@ -165,11 +154,9 @@ class OnlineFeatures:
         found: dict[str, OnlineValue] = {}
         for view, entry in zip(self._views, self._store.read(asked), strict=True):
             values = unpack_numbers(view.features, entry.body) if entry else None
+            time = EPOCH + timedelta(microseconds=entry.event) if entry else None
             for at, name in enumerate(view.features):
-                if entry is None or values is None or values[at] is None:
-                    found[name] = OnlineValue(None, EPOCH + timedelta(microseconds=entry.event) if entry else None)
-                else:
-                    found[name] = OnlineValue(values[at], EPOCH + timedelta(microseconds=entry.event))
+                found[name] = OnlineValue(values[at] if values else None, time)
         return found
 
     def _answer(self, name: str, found: OnlineValue, moment: datetime) -> dict[str, Any]:
@@ -197,3 +184,36 @@ class OnlineFeatures:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+class OnlineFeatures(OnlineReader):
+    """The recipe's model inputs, from a published training set's store or the one that the recipe names.
+
+    Attributes:
+        record: the training set that the store belongs to.
+    """
+
+    def __init__(self, training_set_dir: Path, recipe: Recipe) -> None:
+        """Verify the folder, which is never written, and open the store.
+
+        Raises:
+            IntegrityError: the folder's bytes differ from its manifest.
+            UserError: the recipe's model inputs are not in this training set.
+            TransientError: the store that the recipe names does not answer.
+        """
+        verify(training_set_dir)
+        self.record = TrainingSetRef.read(training_set_dir)
+        asked = recipe.features
+        for feature in asked.model_inputs:
+            if feature not in self.record.features:
+                raise UserError(
+                    f"features.model_inputs: {feature!r} is not in training set {training_set_dir}"
+                    f"{nearest(feature, self.record.features)}"
+                )
+        project, service = describe_online(training_set_dir)
+        store: LatestStore
+        if asked.online:
+            store = open_latest(with_environment(asked.online, "features.online"))
+        else:
+            store = SqliteLatest(training_set_dir / ONLINE, read_only=True)
+        super().__init__(store, project, service, asked.model_inputs, timedelta(days=asked.ttl_days), asked.stale)
