@@ -65,7 +65,8 @@ def _check_sections(root: Node) -> None:
         if isinstance(node.value, list) and name == "team":
             members = root.items("team")
         elif isinstance(node.value, dict):
-            members = node.keys(keys).items("members") if name == "team" else []
+            node.keys(keys)
+            members = node.items("members") if name == "team" else []
         elif node.value is None or (isinstance(node.value, str) and name == "context"):
             continue
         else:

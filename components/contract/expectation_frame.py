@@ -53,6 +53,10 @@ class Frame:
             return self.texts(column, missing)
         return self._add((column, missing, reading), column, lambda: self._read(column, missing, reading))
 
+    def holds_value(self, column: str, missing: tuple[str, ...], reading: Reading | None) -> bool:
+        """Whether a column of `typed` has a value that is not null."""
+        return bool(self._columns[self.typed(column, missing, reading)].notna().any())
+
     def made(self, rule: Rule, label: str, values: np.ndarray) -> str:
         """The name of a column of values (rows,) that were computed for a rule."""
         return self._add((rule, label), f"{label} of {rule.subject}", lambda: pd.Series(values))

@@ -146,7 +146,7 @@ def _of_times(rule: Rule, frame: Frame, about: Mapping[str, Any]) -> gxe.Expecta
     return gxe.ExpectColumnMaxToBeBetween(column=column, min_value=lowest, max_value=rule.limit.high, **about)
 
 
-def _custom(rule: Rule, frame: Frame, about: Mapping[str, Any]) -> gxe.Expectation:
+def _custom(rule: Rule, frame: Frame, about: Mapping[str, Any]) -> gxe.Expectation | Observation:
     kind = expectation_class(rule.expectation)
     if kind is None:
         raise ValueError(f"Great Expectations has no {rule.expectation}")
@@ -158,6 +158,9 @@ def _custom(rule: Rule, frame: Frame, about: Mapping[str, Any]) -> gxe.Expectati
             arguments[key] = [frame.typed(name, rule.missing, readings[name]) for name in named]
         elif named is not None:
             arguments[key] = frame.typed(named, rule.missing, readings[named])
+    empty = [name for name in rule.columns if not frame.holds_value(name, rule.missing, readings[name])]
+    if empty and not counts_rows(kind):
+        return Observation(error=f"{empty[0]} holds no value to look at")
     return kind(**arguments, **about)
 
 

@@ -17,9 +17,11 @@ from components.ingestion.ingest import ingest
 from tests.fakes.ingestion_case import recipe_for, write_csv
 
 
-def contract_file(path: Path, properties: Sequence[Mapping[str, Any]], **table: Any) -> Path:
-    """A contract of these properties; `table` are keys of the schema object."""
-    document = {
+def contract_file(
+    path: Path, properties: Sequence[Mapping[str, Any]], levels: Sequence[Mapping[str, Any]] = (), **table: Any
+) -> Path:
+    """A contract of these properties; `levels` are its slaProperties, `table` keys of the schema object."""
+    document: dict[str, Any] = {
         "apiVersion": "v3.2.0",
         "kind": "DataContract",
         "id": "case",
@@ -27,6 +29,7 @@ def contract_file(path: Path, properties: Sequence[Mapping[str, Any]], **table: 
         "status": "active",
         "schema": [{"name": "rows", "properties": list(properties), **table}],
     }
+    document |= {"slaProperties": list(levels)} if levels else {}
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     return path
 
