@@ -35,8 +35,8 @@ class Frame:
         return int(self._table.num_rows)
 
     def frame(self) -> pd.DataFrame:
-        """All columns made."""
-        return pd.DataFrame(self._columns, index=pd.RangeIndex(self.rows), copy=False)
+        """All columns made, in one block a type: Great Expectations copies the frame for each column it looks at."""
+        return pd.DataFrame(self._columns, index=pd.RangeIndex(self.rows))
 
     def exists(self, column: str) -> None:
         """Make sure that the frame has the table's column under its own name."""
