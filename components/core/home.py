@@ -53,6 +53,11 @@ class Home:
         return self.root / "contracts"
 
     @property
+    def features(self) -> Path:
+        """The shared feature store: Feast's settings, registry and online store."""
+        return self.root / "features"
+
+    @property
     def checkpoints(self) -> Path:
         """Training checkpoints by training key."""
         return self.root / "checkpoints"

@@ -300,13 +300,13 @@ def parse_recipe(values: dict[str, Any] | str, where: str = "recipe") -> Recipe:
     return recipe
 
 
-def _refuse_secrets(uri: str, where: str) -> None:
+def _refuse_secrets(uri: str, key: str, where: str) -> None:
     """A recipe is stored, compiled and shown: a password or token in it would be everywhere. Never echoes it."""
     literal = [found for found in SECRETS.finditer(uri) if not (found["secret"] or found["value"]).startswith("${")]
     if literal:
         raise UserError(
-            f"{where}: source.uri holds a password or token in clear text; write ${{NAME}} in its place, which is "
-            "filled from the environment when the source is read"
+            f"{where}: {key} holds a password or token in clear text; write ${{NAME}} in its place, which is "
+            "filled from the environment when it is used"
         )
 
 
@@ -352,7 +352,8 @@ def _nearest(loc: tuple[int | str, ...]) -> str:
 def _check_together(recipe: Recipe, where: str) -> None:
     """Rules that span keys."""
     training, evaluation = recipe.training, recipe.evaluation
-    _refuse_secrets(recipe.source.uri, where)
+    _refuse_secrets(recipe.source.uri, "source.uri", where)
+    _refuse_secrets(recipe.features.online, "features.online", where)
     if recipe.model.labels[0] == recipe.model.labels[1]:
         raise UserError(f"{where}: model.labels are the same word twice; the two answers need different ones")
     if list(recipe.rollout.steps) != sorted(set(recipe.rollout.steps)):

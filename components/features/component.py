@@ -28,6 +28,7 @@ def featurise(
         The training set's digest.
     """
     import json
+    import os
     from pathlib import Path
 
     from components.core.steps import running
@@ -38,5 +39,6 @@ def featurise(
         training_set.metadata["digest"] = record.digest
         training_set.metadata["rows"] = {split.name: split.rows for split in record.splits}
         step.keep(record)
+        step.keep_beside("training_set", {"path": os.path.relpath(training_set.path, step.home.root)})
         step.keep_beside("statistics", json.loads((Path(training_set.path) / "statistics.json").read_text()))
         return record.digest

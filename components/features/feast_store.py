@@ -1,11 +1,12 @@
-"""The Feast adapter: the only module that imports feast (about six seconds of CPU).
+"""The Feast adapter. Importing feast costs about six seconds of CPU: only this room's adapters do it, when they work.
 
-Offline store DuckDB; online store ours in SQLite, which online.py fills; one file registry a published folder (one
-writer), in which the sources' paths are relative to the folder, so that it can be moved.
+Both stores are ours: offline on DuckDB (asof_store.py), online in SQLite, which online.py fills; one file registry a
+published folder (one writer), in which the sources' paths are relative to the folder, so that it can be moved.
 """
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import tempfile
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from components.core.errors import UserError, one_line
+from components.core.publish import write_atomic
 from components.features.online import HISTORY, ONLINE
 from components.features.repository import DEFINITIONS, Service, View, nearest
 
@@ -28,8 +30,9 @@ if TYPE_CHECKING:
 
     from feast import FeatureStore
 
+OFFLINE = "components.features.asof_store.AsofOfflineStore"
 REGISTRY, SETTINGS = "registry.db", "feature_store.yaml"
-POSITION = "pilotline_position"
+STORE = "NewestOnlineStore"
 
 
 def load_project(folder: Path, ttl_days: int) -> FeatureProject:
@@ -132,17 +135,15 @@ def join_history(project: FeatureProject, service: Service, history: Path, keys:
     """
     with tempfile.TemporaryDirectory(prefix="pilotline-feast-") as scratch, _quiet():
         store = _apply(project, Path(scratch), history.absolute())
-        asked = keys[["event_timestamp", *service.join_keys]].reset_index(drop=True)
-        asked[POSITION] = range(len(asked))  # Feast gives rows back in any order
+        asked = keys[["event_timestamp", *service.join_keys]]
         found = store.get_historical_features(
             entity_df=asked,
             features=store.get_feature_service(service.name),
             filter_by_created_timestamp=True,
         ).to_df()
-    found = found.set_index(POSITION).sort_index()
-    if len(found) != len(keys) or not (found.index == range(len(keys))).all():
-        raise RuntimeError(f"Feast returned {len(found)} rows for {len(keys)}")
-    return found[list(service.features)].astype("float64").set_axis(keys.index)
+    if not found[list(asked)].equals(asked):
+        raise RuntimeError(f"the offline store returned {len(found)} rows for {len(asked)}, or others than were asked")
+    return found[list(service.features)].astype("float64")
 
 
 def write_registry(project: FeatureProject, folder: Path) -> None:
@@ -151,15 +152,41 @@ def write_registry(project: FeatureProject, folder: Path) -> None:
         _apply(project, folder, Path(HISTORY))
 
 
-def _apply(project: FeatureProject, folder: Path, history: Path) -> FeatureStore:
+def apply_shared(project: FeatureProject, folder: Path, history: Path, online: str) -> None:
+    """Register the project's definitions in a folder that many processes use: a SQL registry, which loses no write.
+
+    Args:
+        project: the definitions.
+        folder: holds `registry.db` and `feature_store.yaml`; whoever opens it with Feast sees the same stores.
+        history: the folder of history tables that the sources name.
+        online: redis://..., or "" for `online.db` in the folder.
+
+    Raises:
+        UserError: Feast refuses the definitions.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _quiet():
+        _apply(
+            project, folder, history, f"registry_type: sql\n  path: sqlite:///{folder.absolute() / REGISTRY}", online
+        )
+
+
+def _apply(
+    project: FeatureProject,
+    folder: Path,
+    history: Path,
+    registry: str = f"registry_type: file\n  path: {REGISTRY}",
+    online: str = "",
+) -> FeatureStore:
     from feast import FeatureStore
 
-    (folder / SETTINGS).write_text(
+    kind = f"Redis{STORE}\n  url: {online}" if online else f"Sqlite{STORE}\n  path: {ONLINE}"
+    settings = (
         f"project: {project.project}\nprovider: local\nentity_key_serialization_version: 3\n"
-        f"registry:\n  registry_type: file\n  path: {REGISTRY}\n  cache_ttl_seconds: 0\n"
-        f"offline_store:\n  type: duckdb\nonline_store:\n"
-        f"  type: components.features.online_stores.SqliteNewestOnlineStore\n  path: {ONLINE}\n"
+        f"registry:\n  {registry}\n  cache_ttl_seconds: 0\n"
+        f"offline_store:\n  type: {OFFLINE}\nonline_store:\n  type: components.features.online_stores.{kind}\n"
     )
+    write_atomic(folder / SETTINGS, settings)
     store = FeatureStore(repo_path=str(folder))
     try:
         store.apply(project.objects(history))
@@ -168,6 +195,14 @@ def _apply(project: FeatureProject, folder: Path, history: Path) -> FeatureStore
             f"{project.path}: Feast refuses it ({type(error).__name__}: {one_line(error)[:300]})"
         ) from error
     return store
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One apply at a time: Feast numbers the versions of a view by reading the last one, so that two collide."""
+    with (folder / ".apply.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

@@ -1,0 +1,126 @@
+"""`pilotline features`: the home's feature store, for whoever reads features outside a run.
+
+`<home>/features` holds Feast's settings, a SQL registry and, unless the recipe names Redis, the online store.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from components.core.environment import with_environment
+from components.core.errors import UserError
+from components.core.home import Home
+from components.core.publish import verify
+from components.core.recipe import Recipe
+from components.core.records import TrainingSetRef
+from components.features.latest.places import open_latest
+from components.features.online import HISTORY, ONLINE, describe_online, fill
+from components.features.parity import measure_parity
+from components.features.repository import check_service, locate
+
+
+def apply(home: Home, recipe: Recipe) -> dict[str, Any]:
+    """Check the recipe's feature project and register it; JSON values for people and programs.
+
+    Raises:
+        UserError: the project does not load, or Feast refuses it.
+    """
+    from components.features.feast_store import apply_shared, load_project
+
+    asked = recipe.features
+    project = load_project(locate(asked.repo), asked.ttl_days)
+    service = project.service(asked.service)
+    check_service(service, asked.entities, asked.model_inputs)
+    with_environment(asked.online, "features.online")  # its settings keep the name; Feast fills it when it reads them
+    apply_shared(project, home.features, home.features / HISTORY, asked.online)
+    return {
+        "project": project.project,
+        "service": service.name,
+        "views": {view.name: list(view.features) for view in service.views},
+        "registry": str(home.features),
+        "online": _shown(home, recipe),
+    }
+
+
+def materialize(home: Home, recipe: Recipe, training_set: str, until: str, whole: bool) -> dict[str, Any]:
+    """Write what became known up to a moment into the online store, from a training set's history.
+
+    Args:
+        home: holds the online store unless the recipe names one.
+        recipe: its section features.
+        training_set: a published folder; "" for the newest of the home's runs.
+        until: ISO 8601; "" for the end of the training set's history.
+        whole: from the beginning, not from where the last call ended.
+
+    Raises:
+        UserError: no training set, or a time that is none.
+        TransientError: the store does not answer; run again.
+    """
+    folder = Path(training_set) if training_set else newest_training_set(home)
+    verify(folder)
+    project, service = describe_online(folder)
+    moment = _moment(until) if until else datetime.fromisoformat(TrainingSetRef.read(folder).as_of) + timedelta(days=1)
+    store = open_latest(_address(home, recipe))
+    try:
+        done = fill(store, project, service, folder / HISTORY, moment, whole=whole)
+    finally:
+        store.close()
+    return {
+        "training_set": str(folder),
+        "online": _shown(home, recipe),
+        "until": moment.isoformat(),
+        "views": [{"view": view.view, "rows": view.rows, "until": view.until} for view in done],
+    }
+
+
+def parity(home: Home, recipe: Recipe, training_set: str) -> dict[str, Any]:
+    """Compare a training set's rows with online reads as of their moments, by replay.
+
+    Raises:
+        UserError: no training set.
+    """
+    folder = Path(training_set) if training_set else newest_training_set(home)
+    verify(folder)
+    record = TrainingSetRef.read(folder)
+    project, service = describe_online(folder)
+    frame = pd.concat([pd.read_parquet(folder / f"{split.name}.parquet") for split in record.splits])
+    ttl = timedelta(days=recipe.features.ttl_days)
+    found = measure_parity(frame, project, service, record.features, folder / HISTORY, ttl)
+    passed = found.skew <= recipe.features.max_skew
+    return {"passed": passed, "training_set": str(folder), "limit": recipe.features.max_skew} | found.to_dict()
+
+
+def newest_training_set(home: Home) -> Path:
+    """The folder of the training set made last in the home's runs.
+
+    Raises:
+        UserError: there is none.
+    """
+    notes = sorted((home.root / "runs").glob("*/records/training_set.json"), key=lambda path: path.stat().st_mtime)
+    for note in reversed(notes):
+        folder = home.root / json.loads(note.read_text())["path"]
+        if folder.is_dir():
+            return folder
+    raise UserError(f"{home.root}: holds no training set; run the pipeline first, or give --training-set DIR")
+
+
+def _address(home: Home, recipe: Recipe) -> str:
+    return with_environment(recipe.features.online, "features.online") or str(home.features / ONLINE)
+
+
+def _shown(home: Home, recipe: Recipe) -> str:
+    """The address without a secret: as the recipe has it."""
+    return recipe.features.online or str(home.features / ONLINE)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UserError(f"--until {text!r}: write a time as YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS+00:00") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,75 @@
+"""`pilotline features`: apply, materialize, parity."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from components.core.home import Home
+
+Show = Callable[[argparse.Namespace, dict[str, Any], str], None]
+MakeVerb = Callable[..., argparse.ArgumentParser]
+RecipeOf = Callable[[argparse.Namespace], Any]
+
+
+def add_features_verbs(
+    group: Any,
+    verb: MakeVerb,
+    show: Show,
+    options: Callable[[argparse.ArgumentParser], None],
+    recipe_of: RecipeOf,
+) -> None:
+    """Add the verbs to the group; `options` adds those of a recipe, `recipe_of` reads them, `show` prints."""
+    apply = verb(group, "apply", "register the feature project in the home", lambda args: _apply(args, show, recipe_of))
+    fill = verb(
+        group,
+        "materialize",
+        "write what became known into the online store",
+        lambda args: _materialize(args, show, recipe_of),
+    )
+    parity = verb(
+        group, "parity", "online reads as of then against training", lambda args: _parity(args, show, recipe_of)
+    )
+    for made in (apply, fill, parity):
+        options(made)
+    for made in (fill, parity):
+        made.add_argument("--training-set", default="", metavar="DIR", help="default: the newest of the home's runs")
+    fill.add_argument("--until", default="", metavar="TIME", help="ISO 8601 (default: all that the history holds)")
+    fill.add_argument("--whole", action="store_true", help="from the beginning, not from where the last call ended")
+
+
+def _apply(args: argparse.Namespace, show: Show, recipe_of: RecipeOf) -> int:
+    from pipelines.features import apply
+
+    done = apply(Home.at(args.home), recipe_of(args))
+    views = [f"  {name}: {', '.join(features)}" for name, features in done["views"].items()]
+    show(args, done, "\n".join([f"{done['project']}: service {done['service']} in {done['registry']}", *views]))
+    return 0
+
+
+def _materialize(args: argparse.Namespace, show: Show, recipe_of: RecipeOf) -> int:
+    from pipelines.features import materialize
+
+    done = materialize(Home.at(args.home), recipe_of(args), args.training_set, args.until, args.whole)
+    views = [f"  {view['view']}: {view['rows']} entities, known until {view['until']}" for view in done["views"]]
+    show(args, done, "\n".join([f"{done['online']}:", *views]))
+    return 0
+
+
+def _parity(args: argparse.Namespace, show: Show, recipe_of: RecipeOf) -> int:
+    from pipelines.features import parity
+
+    found = parity(Home.at(args.home), recipe_of(args), args.training_set)
+    word = "equal" if found["passed"] else "skew"
+    lines = [
+        f"{word}: {found['differing']} of {found['values']} values differ ({found['rows']} rows of {found['moments']} "
+        f"moments; limit {found['limit']:.1%})"
+    ]
+    lines += [
+        f"  {one['feature']} of {one['entities']} at {one['moment']}: {one['offline']} in training, "
+        f"{one['online']} online"
+        for one in found["examples"]
+    ]
+    show(args, found, "\n".join(lines))
+    return 0 if found["passed"] else 3
