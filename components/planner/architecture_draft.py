@@ -15,6 +15,7 @@ FIELDS = {
     "dense_layers", "q_latent", "kv_latent", "rope_dim", "value_dim", "sliding_window", "max_context",
 }  # fmt: skip
 SPREAD = 0.10  # by how much a stated number of parameters may differ from the one that the shape gives,
+EXACT = 0.003  # by how much a count may differ to be taken for exact; small parts are left out of it
 LOOSE = 0.35  # and where parts of the shape were assumed
 USUAL = (  # parameters, name, layers, hidden, heads, KV heads of public models
     (0.124e9, "gpt2", 12, 768, 12, 12),
@@ -130,6 +131,8 @@ class Draft:
             room = 0.25 * params / g["hidden"] if params else 128_256
             vocab = 128_256 if room >= 128_256 else 32_000 if room >= 32_000 else max(256, int(room))
             self._assume("vocab", vocab, "a large vocabulary, so that logits are not underrated")
+        if "gated" not in g and "ffn" not in g and params is not None and g.get("experts", 0) <= 1:
+            self._plain(params)
         if "gated" not in g:
             ratio = g["ffn"] / g["hidden"] if "ffn" in g else 0.0
             self._assume(
@@ -138,6 +141,18 @@ class Draft:
         if "tied_embeddings" not in g:
             tied = g["vocab"] * g["hidden"] > 0.12 * params if params else False
             self._assume("tied_embeddings", tied, "small models tie them" if tied else "large models do not tie them")
+
+    def _plain(self, params: float) -> None:
+        """Blocks of exactly four times the width, which is what the parameters then leave, have no gate."""
+        g = self.given
+        for tied in [g["tied_embeddings"]] if "tied_embeddings" in g else [True, False]:
+            shape = self._shape() | {"gated": False, "tied_embeddings": tied, "ffn": 4 * g["hidden"]}
+            if abs(counted(shape) / params - 1) < EXACT:
+                self._assume("gated", False, "the parameters are those of plain blocks of four times the width")
+                self._assume("ffn", 4 * g["hidden"], "the same")
+                if "tied_embeddings" not in g:
+                    self._assume("tied_embeddings", tied, "the same")
+                return
 
     def _experts(self) -> None:
         g = self.given

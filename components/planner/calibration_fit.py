@@ -154,7 +154,7 @@ def _solve(start: C, kept: Sequence[str], points: Sequence[Point], residual: Cal
         tried = np.clip(x - step, -2.0, 2.0)
         found = residuals(tried)
         if loss(found, tried) < loss(r, x):
-            done = float(np.abs(tried - x).max()) < 1e-4
+            done = float(np.abs(tried - x).max()) < 1e-3
             x, r, damping = tried, found, damping / 3
             if done:
                 break

@@ -32,6 +32,7 @@ LOGIT_BYTES = {  # beside plain PyTorch's: fused or chunked losses keep less, co
     "torchtune": 0.35,
     "megatron": 0.55,
     "llm-foundry": 0.55,
+    "fsdp": 0.55,
     "unsloth": 0.05,
 }
 NF4 = 0.55  # bytes a parameter, block scales included
@@ -105,6 +106,8 @@ def bytes_per_parameter(run: TrainingRun) -> Bytes:
     moments = MOMENTS[run.optimizer]
     if run.precision == "pure_bf16":
         return Bytes(2.0, 2.0, moments / 2 if moments >= 4 else moments)
+    if run.precision == "fp32" and run.framework == "deepspeed" and run.zero_stage:
+        return Bytes(4.0, 4.0, 4.0 + moments)  # each rank's share is copied flat
     if run.precision == "fp32" or run.framework in FULL_SHARD:
         return Bytes(4.0, 4.0, moments)
     if run.framework == "megatron":
@@ -195,9 +198,10 @@ def _activations(run: TrainingRun, c: MemoryConstants) -> float:
     a = run.architecture
     layers = a.layers / run.pp
     in_flight = min(run.pp, run.accumulation)
-    layer = layer_bytes(run) / run.tp
+    wide = 2.0 if run.precision == "fp32" else 1.0
+    layer = wide * layer_bytes(run) / run.tp
     if run.checkpointing == "full":
-        kept = 2.0 * a.hidden * layers * in_flight / run.tp  # sequence parallel beside tensor parallel
+        kept = 2.0 * wide * a.hidden * layers * in_flight / run.tp  # sequence parallel beside tensor parallel
         working = c.working_fused if run.framework == "unsloth" else c.working_layers
         return run.tokens * (kept + working * layer)
     kept = c.kept * layer * layers * in_flight

@@ -33,16 +33,23 @@ class Layout:
 
 def layouts(request: TrainingRequest) -> list[Layout]:
     """All layouts that the request leaves open, in the order of trying."""
-    named = request.framework or ("fsdp" if str(request.strategy).startswith("fsdp") else None)
+    named = request.framework or _software(request)
     found = [layout for layout in _ordered(request) if _allowed(layout, request)]
     return [replace(x, framework=named or x.framework, rank=rank) for rank, x in enumerate(found)]
+
+
+def _software(r: TrainingRequest) -> str | None:
+    """The software that a named strategy and precision point to; None where each layout's usual one is meant."""
+    if str(r.strategy).startswith("fsdp"):
+        return "fsdp"
+    return PARALLEL_FRAMEWORK if r.strategy == "zero1" and r.precision in ("fp8", "fp4") else None
 
 
 def _ordered(r: TrainingRequest) -> Iterator[Layout]:
     many = r.gpus > MANY_GPUS and _states_gib(r) > r.gpu.usable_gib * min(r.gpus, r.gpus_per_node)
     one = r.gpus == 1
     yield Layout("single" if one else "ddp", 0, why="all of the model on every GPU")
-    if not one:
+    if not one or (r.strategy and STRATEGIES[r.strategy]):
         yield Layout("zero1", 1, why="optimizer states are spread")
         yield Layout("zero2", 2, why="gradients are spread too")
         if not many:

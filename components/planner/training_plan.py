@@ -80,7 +80,7 @@ class TrainingPlan:
 
     @property
     def predicted_peak_gib(self) -> float:
-        """The predicted peak of the fullest GPU, as its device would show it."""
+        """The predicted peak of the fullest GPU, as its device, or the counter asked for, would show it."""
         return self.peak_gib.value
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def assemble(
         gpu_memory_gib=run.gpu.memory_gib,
         usable_gib=run.gpu.usable_gib,
         memory_parts_gib=memory.parts,
-        peak_gib=memory_band(run, memory.peak, constants.bands),
+        peak_gib=memory_band(run, memory.of_kind(request.memory_counter), constants.bands),
         allocated_gib=memory.allocated,
         reserved_gib=memory.reserved,
         host_gib_per_node=memory.host_gib,
@@ -155,7 +155,7 @@ def assemble(
         bubble_share=None if speed is None else speed.bubble_share,
         hours=hours,
         cost=cost,
-        no_estimate="" if speed is not None else (no_estimate(run, constants.speed) or ""),
+        no_estimate="" if speed is not None else (no_estimate(run, constants.speed) or "the plan does not fit"),
         reasons=_reasons(request, layout, run, memory, fits),
         warnings=warnings_of(request, run, speed, memory, fits, roomy),
         alternatives=tuple(others),
@@ -187,6 +187,11 @@ def _reasons(
     else:
         found.append(f"frozen weights and {run.adapter_params / 1e6:,.0f} M trained ones: {states:.1f} GiB a GPU")
     found.append(f"{layout.name}: {layout.why}")
+    if run.offload != "none" and request.offload is None and request.method == "full":
+        found.append(
+            f"without offload nothing fits: at 16 bytes a parameter the states alone are {16 * a.params / 1e9:,.0f} GB,"
+            f" and {run.gpus} GPUs have {run.gpus * run.gpu.memory_gib:,.0f} GiB"
+        )
     if fits:
         found.append(f"needs {memory.needed:.1f} GiB of {run.gpu.usable_gib:.1f} usable on {run.gpu.name}")
     else:

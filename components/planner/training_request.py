@@ -17,7 +17,19 @@ from components.planner.models import model_named
 from components.planner.training_run import CHECKPOINTING, METHODS, OFFLOAD
 
 PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "pure_bf16", "fp32")
-SAME_PRECISION = {"amp_bf16": "bf16", "bf16-mixed": "bf16", "bf16-true": "pure_bf16", "nvfp4": "fp4", "amp_fp8": "fp8"}
+SAME_PRECISION = {
+    "amp_bf16": "bf16", "bf16-mixed": "bf16", "bfloat16": "bf16", "bf16-true": "pure_bf16", "float16": "fp16",
+    "amp_fp16": "fp16", "amp_fp8": "fp8", "mxfp8": "fp8", "fp8-cs": "fp8", "fp8-mx": "fp8", "nvfp4": "fp4",
+    "mxfp4": "fp4", "float32": "fp32",
+}  # fmt: skip
+SAME_FRAMEWORK = {
+    "megatron-lm": "megatron", "megatron-bridge": "megatron", "nemo": "megatron", "composer": "llm-foundry",
+    "mosaicml": "llm-foundry", "lit-gpt": "litgpt", "lit-llama": "litgpt", "lightning": "litgpt",
+    "transformers": "huggingface", "hf": "huggingface", "peft": "huggingface", "trl": "huggingface",
+    "llamafactory": "llama-factory", "fsdp2": "fsdp",
+}  # fmt: skip
+OFFLOADS = {"cpu_offload": "all", "opt_cpu_offload": "optimizer", "offload": "optimizer"}  # after a strategy's +
+COUNTERS = ("device", "reserved", "allocated")
 STRATEGIES = {"single": 0, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp_full": 3, "fsdp_grad_op": 2}
 SAME_OPTIMIZER = {"adamw_torch": "adamw", "adam8bit": "adamw_8bit", "adamw8bit": "adamw_8bit"}
 SHAPE = (
@@ -33,7 +45,7 @@ OTHER = (
     "seq_len",
     "global_batch", "micro_batch", "accumulation", "method", "lora_rank", "lora_targets", "train_embeddings",
     "precision", "optimizer", "strategy", "tp", "pp", "dp", "cp", "ep", "virtual_stages", "checkpointing", "offload",
-    "framework", "tokens", "price_per_gpu_hour", "interconnect", "link_gb_s",
+    "framework", "memory_counter", "tokens", "price_per_gpu_hour", "interconnect", "link_gb_s",
     "network_gb_s", "host_memory_gib",
 )  # fmt: skip
 WHOLE = (
@@ -43,6 +55,7 @@ WHOLE = (
 REAL = ("tokens", "price_per_gpu_hour", "link_gb_s", "network_gb_s", "host_memory_gib")
 TEXT = (
     "method", "lora_targets", "precision", "optimizer", "strategy", "checkpointing", "offload", "framework",
+    "memory_counter",
 )  # fmt: skip
 
 
@@ -60,8 +73,8 @@ class TrainingRequest:
     micro_batch: int | None = None
     accumulation: int | None = None
     method: str = "full"
-    lora_rank: int = 16
-    lora_targets: str = "all"
+    lora_rank: int = 8
+    lora_targets: str = "qv"
     train_embeddings: bool = False
     precision: str = "bf16"
     optimizer: str = "adamw"
@@ -75,6 +88,7 @@ class TrainingRequest:
     checkpointing: str | None = None
     offload: str | None = None
     framework: str | None = None
+    memory_counter: str = "device"
     tokens: float | None = None
     price_per_gpu_hour: float | None = None
     link_gb_s: float | None = None
@@ -102,8 +116,7 @@ def request_from(values: Mapping[str, Any]) -> TrainingRequest:
         given.setdefault("seq", given.pop("seq_len"))
     if "interconnect" in given:
         given = {**interconnect(given.pop("interconnect")), **given}
-    if "lora_rank" in given or "lora_targets" in given:
-        given.setdefault("method", "lora")
+    given = _spelled_out(given)
     assumed: list[Assumption] = []
     architecture = architecture_from(given)
     gpu = gpu_for(given.get("gpu"), _number(given, "gpu_memory_gib"))
@@ -113,12 +126,15 @@ def request_from(values: Mapping[str, Any]) -> TrainingRequest:
     _machines(settings, _whole(given, "nodes"), assumed)
     _assume(assumed, settings, "seq", 2048, "a usual training length")
     if settings.get("method", "full") != "full":
-        _assume(assumed, settings, "lora_rank", 16, "a usual rank")
-        _assume(assumed, settings, "lora_targets", "all", "adapters on every linear layer")
-    for name, same in (("precision", SAME_PRECISION), ("optimizer", SAME_OPTIMIZER)):
+        _assume(assumed, settings, "lora_rank", 8, "the default of PEFT and litgpt")
+        _assume(
+            assumed, settings, "lora_targets", "qv", "adapters on queries and values, the default of PEFT and litgpt"
+        )
+    same = {"precision": SAME_PRECISION, "optimizer": SAME_OPTIMIZER, "framework": SAME_FRAMEWORK}
+    for name, others in same.items():
         if name in settings:
-            settings[name] = same.get(settings[name], settings[name])
-        else:
+            settings[name] = others.get(settings[name], settings[name])
+        elif name != "framework":
             _assume(assumed, settings, name, TrainingRequest.__dataclass_fields__[name].default, "usual")
     return TrainingRequest(
         architecture=architecture,
@@ -127,6 +143,31 @@ def request_from(values: Mapping[str, Any]) -> TrainingRequest:
         assumed=(*architecture.assumed, *assumed),
         **{key: value for key, value in settings.items() if value is not None},
     )
+
+
+def _spelled_out(given: dict[str, Any]) -> dict[str, Any]:
+    """Short forms in full: `zero2+cpu_offload`, `lora-r128`, `qlora-all`, `selective:core_attn`, a rank alone."""
+    found = dict(given)
+    if "lora_rank" in found or "lora_targets" in found:
+        found.setdefault("method", "lora")
+    method, _, variant = str(found.get("method", "full")).lower().partition("-")
+    if variant in ("all", "qv"):
+        found.setdefault("lora_targets", variant)
+    elif variant == "emb":
+        found.setdefault("train_embeddings", True)
+    elif variant[:1] == "r" and variant[1:].isdigit():
+        found.setdefault("lora_rank", variant[1:])
+    elif variant not in ("", "dq"):
+        raise UserError(f"plan train: method {given['method']!r} is unknown; it can be {', '.join(METHODS)}")
+    strategy, _, offload = str(found.get("strategy", "")).lower().partition("+")
+    if offload:
+        kind = OFFLOADS.get(offload.rstrip("0123456789"))
+        if kind is None:
+            raise UserError(f"plan train: {offload!r} after the strategy is unknown; it can be {', '.join(OFFLOADS)}")
+        found.setdefault("offload", kind)
+    level = str(found.get("checkpointing", "")).lower().partition(":")[0]
+    short = {"method": method, "strategy": strategy.replace("-", ""), "checkpointing": level}
+    return found | {name: value for name, value in short.items() if name in found}
 
 
 def interconnect(name: Any) -> dict[str, float]:
@@ -208,6 +249,7 @@ def _check(r: TrainingRequest) -> None:
         ("checkpointing", CHECKPOINTING),
         ("offload", OFFLOAD),
         ("lora_targets", ("all", "qv")),
+        ("memory_counter", COUNTERS),
     ):
         value = getattr(r, name)
         if value is not None and value not in allowed:

@@ -11,7 +11,13 @@ METHODS = ("full", "lora", "qlora")
 CHECKPOINTING = ("none", "selective", "full")
 OFFLOAD = ("none", "optimizer", "all")
 # Frameworks whose software is known apart; anything else is predicted as eager PyTorch.
-FUSED = {"megatron", "torchtitan", "llm-foundry", "unsloth"}  # norms and activation functions run as fused kernels
+FUSED = {
+    "megatron",
+    "torchtitan",
+    "llm-foundry",
+    "fsdp",
+    "unsloth",
+}  # norms and activation functions run as fused kernels
 
 
 @dataclass(frozen=True, kw_only=True)
