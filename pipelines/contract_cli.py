@@ -1,0 +1,56 @@
+"""`pilotline contract`: check a file, compare two versions, draft a contract from a file."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Show = Callable[[argparse.Namespace, dict[str, Any], str], None]
+
+
+def add_contract_verbs(group: Any, verb: Callable[..., argparse.ArgumentParser], show: Show) -> None:
+    """Add check, diff and infer to the group; `verb` makes one with the common options, `show` prints its result."""
+    check = verb(group, "check", "check a file against a contract", lambda args: _check(args, show))
+    check.add_argument("contract", metavar="CONTRACT")
+    check.add_argument("data", metavar="DATA", help="file, folder, glob or URI: CSV, JSON lines, Parquet; .gz too")
+    engines = ["auto", "great_expectations", "duckdb"]
+    check.add_argument("--engine", choices=engines, default="auto", help="default auto: by the number of rows")
+    diff = verb(group, "diff", "what changed between two versions, and whom it breaks", lambda args: _diff(args, show))
+    diff.add_argument("old", metavar="OLD")
+    diff.add_argument("new", metavar="NEW")
+
+
+def _check(args: argparse.Namespace, show: Show) -> int:
+    from pipelines.contract_check import check
+
+    found, reason = check(Path(args.contract), args.data, args.engine)
+    counts = f"{found['rows']} rows, {found['clean']} clean, {found['quarantined']} set aside; {found['engine']}"
+    word = "passed" if found["passed"] else f"violated: {reason}"
+    broken = [
+        f"  {rule['column'] or 'the batch'}: {rule['rule']}: {rule['observed']} ({rule['limit']})"
+        for rule in found["checks"]
+        if not rule["passed"]
+    ]
+    show(args, found, "\n".join([f"{args.contract}: {word} ({counts})", *broken]))
+    return 0 if found["passed"] else 3
+
+
+def _diff(args: argparse.Namespace, show: Show) -> int:
+    from components.contract.changes import Release
+    from components.contract.evolution import compare
+
+    found = compare(Release.read(Path(args.old)), Release.read(Path(args.new)))
+    lines = [f"{one.bump:5}  {one.path}: {one.text}" for one in found.changes]
+    if not found.changes:
+        lines.append(f"{args.new}: asks and promises what {args.old} does")
+    elif found.breaking:
+        verdict = (
+            "breaking, under a new major version" if found.major_raised else "breaking without a new major version"
+        )
+        lines.append(f"{found.old_version} to {found.new_version}: {verdict}")
+    else:
+        lines.append(f"{found.old_version} to {found.new_version}: compatible{found.warning and f'; {found.warning}'}")
+    show(args, found.to_dict(), "\n".join(lines))
+    return 0 if found.accepted else 3
