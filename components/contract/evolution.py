@@ -130,7 +130,13 @@ def compare(old: Release, new: Release) -> Comparison:
     structure = structure_changes(pair)
     promised = {found.path for found in rules.changes if found.path.startswith("slaProperties.")}
     levels = [found for found in sla_changes(old, new) if found.breaking or found.path not in promised]
-    found = [*structure, *rules.changes, *levels, *document_changes(pair, rules.touched | other_type), *_unknown_facts(pair)]
+    found = [
+        *structure,
+        *rules.changes,
+        *levels,
+        *document_changes(pair, rules.touched | other_type),
+        *_unknown_facts(pair),
+    ]
     found += _version_change(old, new) if found else []
     ordered = sorted(found, key=lambda one: -BUMPS.index(one.bump))
     return Comparison(old.contract.version, new.contract.version, tuple(ordered))
