@@ -119,7 +119,7 @@ def _observe(
         value = _one(connection, f"SELECT count(*) FROM ({_unfound(rule, batch)})")
     elif rule.kind not in sql.CELL_KINDS:
         return Observation(error=f"a rule of kind {rule.kind} is not known here")
-    return Observation(float(value), looked_at=looked)
+    return Observation(float(value or 0), looked_at=looked)  # count_if is NULL where every condition is
 
 
 def _longest_gap(connection: duckdb.DuckDBPyConnection, rule: Rule, batch: Batch, rows: int) -> Observation:

@@ -8,7 +8,6 @@ known before they are read, it is DuckDB. `sql` rules run on DuckDB and `custom`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +107,7 @@ def _confirmed(
     except Exception as error:  # any engine, any error: no evidence
         failed = Observation(error=one_line(error))
         return Measured(batch.rows or 0, dict.fromkeys(rules, failed), Marks(None, words))
-    return replace(seen, observations=confirmed(rules, seen))
+    return confirmed(rules, seen)
 
 
 def _joined(found: list[Measured], words: int, batch: Batch, scratch: Path) -> Measured:

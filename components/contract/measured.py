@@ -13,6 +13,7 @@ import pyarrow as pa
 from components.contract.batch import Batch
 from components.contract.marks import Marks, write_marks
 from components.contract.rules import Observation, Rule
+from components.core.errors import one_line
 
 InMemory = Callable[[list[Rule], pa.Table], dict[int, Observation]]
 
@@ -64,24 +65,22 @@ def lifted(
     )
 
 
-def confirmed(rules: Mapping[int, Rule], measured: Measured) -> dict[int, Observation]:
-    """The observations, with an error in place of those that contradict themselves or the marks."""
+def confirmed(rules: Mapping[int, Rule], measured: Measured) -> Measured:
+    """The same, with an error in place of each observation that contradicts itself or the marks.
+
+    Marks that cannot be read, are out of order or name rows that the batch does not have are no marks.
+    """
     try:
         counts = measured.marks.counts()
-        in_range = measured.marks.last_row < measured.rows
-    except (ValueError, OSError, pa.ArrowException) as error:
-        counts, in_range = {}, False
-        reason = str(error)
-    else:
-        reason = "it names rows that the batch does not have"
+        broken = "" if measured.marks.last_row < measured.rows else "it names rows that the batch does not have"
+    except (ValueError, OSError, KeyError, pa.ArrowException) as error:
+        counts, broken = {}, f"the rows that it names cannot be read: {one_line(error)}"
     found = {}
     for number, seen in measured.observations.items():
-        if number not in rules:
-            continue
-        against = "" if in_range else reason
-        against = against or _contradiction(rules[number], seen, counts.get(number, 0), measured.rows)
-        found[number] = replace(seen, error=seen.error or against)
-    return found
+        if number in rules:
+            against = broken or _contradiction(rules[number], seen, counts.get(number, 0), measured.rows)
+            found[number] = replace(seen, error=seen.error or against)
+    return replace(measured, observations=found, marks=Marks(None, measured.marks.words) if broken else measured.marks)
 
 
 def _contradiction(rule: Rule, seen: Observation, marked: int, rows: int) -> str:
