@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from components.core.errors import PilotlineError, UserError, one_line
 from components.core.home import Home
+from pipelines.plan_cli import add_plan_verbs
 
 EPILOG = """exit status: 0 done, 1 failed, 2 bad usage or input, 3 a deliberate no, 4 waiting for a person.
 State lies in --home, $PILOTLINE_HOME or ./.pilotline."""
@@ -41,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     _add_run(verbs)
     _add_pipeline_verbs(verbs)
     _add_contract(verbs)
+    add_plan_verbs(_group(verbs, "plan", "does it fit, on how many GPUs, how fast"), _verb, _print)
     _add_models(verbs)
     ledger = _group(verbs, "ledger", "the append-only record of what happened")
     _verb(ledger, "verify", "name the first altered, missing or reordered entry", _ledger_verify)

@@ -87,8 +87,11 @@ def compile_pipeline(
 
 def compile_retrain(recipe: Recipe, out: Path, profile: str, with_recipe: bool = True) -> Path:
     """Compile the retraining pipeline for a recipe's resources; the recipe becomes a default unless told otherwise."""
+    from pipelines.preflight import check_pool
     from pipelines.retrain import pipeline
 
+    if profile == "gpu-pool":
+        check_pool(recipe)
     defaults = {"recipe": recipe.to_json()} if with_recipe else {}
     return compile_pipeline(pipeline(profile, recipe.resources), out, profile, defaults)
 

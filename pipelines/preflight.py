@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from components.core.errors import PolicyRefusal
 from components.core.recipe import Recipe
-from components.planner.preflight import Need, judge_memory, local_needs, serving_need
+from components.planner.preflight import Need, judge_memory, local_needs, serving_need, training_of
 
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -28,6 +29,33 @@ def check_rollout(recipe: Recipe, engine: str, gpus: int = 0, memory_gib: float 
     """Before model servers are started on this machine; arguments and refusal as of `check_run`."""
     if not gpus:
         _refuse((serving_need(recipe, engine),), memory_gib)
+
+
+def check_pool(recipe: Recipe) -> None:
+    """Before a file for a GPU pool is compiled: PolicyRefusal where training cannot fit the pool's GPUs."""
+    from components.planner.training import plan_training, request_from
+    from pipelines.gpu_pools import DEFAULT_GPUS, pool_for
+
+    pool = pool_for(recipe.resources)
+    gpus = recipe.resources.gpus or DEFAULT_GPUS
+    asked = {name: value for name, value in training_of(recipe).items() if name != "global_batch"} | {
+        "gpus": gpus,
+        "gpu": pool.accelerator,
+        "micro_batch": math.ceil(recipe.training.batch_size / gpus),
+        "accumulation": 1,
+        "strategy": "single" if gpus == 1 else ("ddp", "zero1", "zero2", "zero3")[recipe.training.zero_stage],
+        "offload": "none",
+        "tp": 1,
+        "pp": 1,
+        "checkpointing": "none",
+    }
+    plan = plan_training(request_from(asked))
+    if not plan.feasible:
+        raise PolicyRefusal(
+            f"recipe {recipe.name}: training needs {plan.predicted_peak_gib:.0f} GiB a GPU, pool {pool.accelerator} "
+            f"has {plan.usable_gib:.0f} ({gpus} GPUs, {plan.strategy}); raise resources.gpus, choose another "
+            "resources.accelerator, or take a smaller model or batch"
+        )
 
 
 def machine_memory_gib() -> float:

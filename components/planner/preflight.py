@@ -19,6 +19,7 @@ from components.planner.kv_cache import kv_bytes_per_token
 GIB = 2.0**30
 RANK_PROCESS_GIB = 0.35  # Python with torch and DeepSpeed, before a model
 SERVER_PROCESS_GIB = {"vllm": 0.6, "reference": 0.3}
+SERVER_SEEN_GIB = {"vllm": 0.9, "reference": 0.5}  # resident memory of a server before a model, as measured
 SERVERS = 2  # candidate and champion
 STATE_BYTES = 4 + 4 + 4  # parameter, gradient and running average of the weights, all in 32 bit
 OPTIMIZER_BYTES = 8  # two moments, shared among ranks from ZeRO-1 on
@@ -57,20 +58,41 @@ def architecture_of(recipe: Recipe) -> Architecture:
     return Architecture.from_numbers(recipe.model.name, gated=True, tied_embeddings=False, **shape_of(recipe))
 
 
+def training_of(recipe: Recipe) -> dict[str, Any]:
+    """The recipe's model and batch as a training plan on GPUs asks for them."""
+    shape = {name: value for name, value in shape_of(recipe).items() if name != "max_context"}
+    return {
+        **shape,
+        "gated": True,
+        "tied_embeddings": False,
+        "seq": tokens_per_row(recipe),
+        "global_batch": recipe.training.batch_size,
+    }
+
+
+def tokens_per_row(recipe: Recipe) -> int:
+    """Tokens of the longest prompt: text, features, the frame around them and the answer."""
+    return min(recipe.model.text_tokens + len(recipe.features.model_inputs) + 3, recipe.model.max_positions)
+
+
 def local_needs(recipe: Recipe, engine: str) -> tuple[Need, ...]:
     """What training and serving take on one machine without GPUs; `engine` is vllm or reference."""
     return _training(recipe), serving_need(recipe, engine)
 
 
 def serving_need(recipe: Recipe, engine: str) -> Need:
-    """Two servers beside each other."""
-    model, serving = architecture_of(recipe), recipe.serving
-    weights = model.params * DTYPE_BYTES[serving.dtype] / GIB
-    cache = _cache_gib(recipe, engine)
+    """Two servers beside each other, each with its whole cache."""
+    weights, cache = _weights_gib(recipe), _cache_gib(recipe, engine)
     each = SERVER_PROCESS_GIB.get(engine, min(SERVER_PROCESS_GIB.values())) + weights + cache
     text = f"{SERVERS} {engine} servers of {each:.1f} GiB: weights {weights:.1f}, KV cache {cache:.1f}"
-    smaller = "serving.kv_cache_gib" if cache > weights else "a smaller model or serving.dtype bfloat16"
-    return Need("serving", SERVERS * each, text, f"lower {smaller}" if cache > weights else f"take {smaller}")
+    mend = "lower serving.kv_cache_gib" if cache > weights else "take a smaller model or serving.dtype bfloat16"
+    return Need("serving", SERVERS * each, text, mend)
+
+
+def server_gib(recipe: Recipe, engine: str) -> float:
+    """What one server will be seen to take: its process and weights, and of its cache the pages that get used."""
+    used = _sequence_gib(recipe) * recipe.serving.max_sequences
+    return SERVER_SEEN_GIB.get(engine, min(SERVER_SEEN_GIB.values())) + _weights_gib(recipe) + used
 
 
 def judge_memory(needs: Sequence[Need], memory_gib: float) -> tuple[RuleResult, ...]:
@@ -100,7 +122,7 @@ def _training(recipe: Recipe) -> Need:
     moments = OPTIMIZER_BYTES / training.ranks if training.zero_stage else OPTIMIZER_BYTES
     states = model.params * (STATE_BYTES + moments) / GIB
     rows = training.batch_size / training.ranks
-    tokens = rows * min(recipe.model.text_tokens + len(recipe.features.model_inputs) + 2, recipe.model.max_positions)
+    tokens = rows * tokens_per_row(recipe)
     width = model.hidden + model.ffn / 2
     activations = tokens * (LAYER_BYTES * model.layers * width + LOGIT_BYTES * model.vocab) / GIB
     each = RANK_PROCESS_GIB + states + activations
@@ -112,9 +134,14 @@ def _training(recipe: Recipe) -> Need:
     return Need("training", training.ranks * each, text, mend)
 
 
+def _weights_gib(recipe: Recipe) -> float:
+    return architecture_of(recipe).params * DTYPE_BYTES[recipe.serving.dtype] / GIB
+
+
 def _cache_gib(recipe: Recipe, engine: str) -> float:
     """vLLM reserves whole GiB; the reference server keeps what its sequences hold."""
-    if engine == "vllm":
-        return float(math.ceil(recipe.serving.kv_cache_gib))
-    per_token = kv_bytes_per_token(architecture_of(recipe), dtype="fp32")
-    return per_token * recipe.model.text_tokens / GIB
+    return float(math.ceil(recipe.serving.kv_cache_gib)) if engine == "vllm" else _sequence_gib(recipe)
+
+
+def _sequence_gib(recipe: Recipe) -> float:
+    return kv_bytes_per_token(architecture_of(recipe), dtype="fp32") * tokens_per_row(recipe) / GIB

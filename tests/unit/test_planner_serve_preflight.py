@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from components.core.errors import PolicyRefusal
 from components.core.recipe import Recipe, load_recipe
 from components.planner.preflight import architecture_of, judge_memory, local_needs
-from pipelines.preflight import check_rollout, check_run, machine_memory_gib
+from pipelines.compile import compile_retrain
+from pipelines.preflight import check_pool, check_rollout, check_run, machine_memory_gib
 from pipelines.recipes import locate
 
 LARGE = ["model.hidden_size=4096", "model.heads=32", "model.layers=32", "model.intermediate_size=14336"]
@@ -66,3 +69,13 @@ def test_needs_grow_with_what_they_are_made_of() -> None:
 def test_this_machines_memory_is_seen() -> None:
     """Some of it, and not more than there could be."""
     assert 0.5 < machine_memory_gib() < 100_000
+
+
+def test_a_pool_whose_gpus_are_too_small_is_refused_when_compiling(tmp_path: Path) -> None:
+    """Nothing is written; with larger or more GPUs the same recipe compiles."""
+    out = tmp_path / "retrain.yaml"
+    with pytest.raises(PolicyRefusal, match="pool l4 has 22"):
+        compile_retrain(_recipe(*LARGE, "resources.accelerator=l4"), out, "gpu-pool")
+    assert not out.exists()
+    check_pool(_recipe(*LARGE, "training.zero_stage=3", "resources.accelerator=h200", "resources.gpus=8"))
+    check_pool(_recipe("resources.accelerator=l4"))
