@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from components.core.errors import UserError
-from components.planner.architecture import Architecture
+from components.planner.architecture import Architecture, Assumption
 from components.planner.fleet import Fleet, fleet_of
 from components.planner.gpus import Gpu, gpu_for
 from components.planner.kv_cache import kv_element_bytes
@@ -125,7 +125,19 @@ def _model(given: Mapping[str, Any], fmt: WeightFormat) -> tuple[Architecture, i
         return (named.with_params(params) if params is not None else named), 0
     if params is None and not {"layers", "hidden"} <= set(shape):
         raise UserError("say which model: --params 13e9, --weights-gb 26, --model llama-3-8b or --config config.json")
-    return Architecture.from_numbers("model", params=params, **shape), 0
+    return _from_numbers(params, shape), 0
+
+
+def _from_numbers(params: float | None, shape: Mapping[str, Any]) -> Architecture:
+    """The architecture; more parameters than a dense model of this shape can have are those of unstated experts."""
+    try:
+        return Architecture.from_numbers("model", params=params, **shape)
+    except UserError:
+        if params is None or {"experts", "ffn"} & set(shape):
+            raise
+    mixture = Architecture.from_numbers("model", params=params, **shape, experts=2, experts_per_token=1)
+    unstated = Assumption("experts", "a mixture", "too many parameters for a dense model of this depth and width")
+    return replace(mixture, assumed=(*mixture.assumed, unstated))
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -166,6 +166,18 @@ def test_times_are_estimated_only_where_they_can_be() -> None:
         )
 
 
+def test_a_mixture_is_planned_from_its_size_alone() -> None:
+    """235B parameters on 94 narrow layers are a mixture: memory counts them all, times are not guessed."""
+    shape = {"layers": 94, "hidden": 4096, "heads": 64, "kv_heads": 4, "head_dim": 128}
+    plan = _plan(params=235.09e9, **shape, weights="fp8", gpu="H100-80GB", gpus=4)
+    named = _plan(model="qwen3-235b-a22b", weights="fp8", gpu="H100-80GB", gpus=4)
+    assert plan.weights_gib == pytest.approx(named.weights_gib, rel=0.02)
+    assert plan.speed[0].why_not.startswith("no estimate")
+    assert any("mixture" in line for line in plan.assumed)
+    with pytest.raises(UserError):
+        _plan(params=235.09e9, **shape, ffn=11008, gpu="H100-80GB", gpus=4)
+
+
 def test_erlang_by_its_sum() -> None:
     """The recursion equals the textbook sum; one server waits as often as it is busy."""
     servers, offered = 12, 9.3
