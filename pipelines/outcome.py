@@ -14,6 +14,7 @@ from components.core.ledger import Ledger
 from components.core.publish import write_atomic
 from components.core.recipe import Recipe
 from components.core.steps import failure_of, read_record, step_notes
+from pipelines.plan_record import keep_measurement
 
 EXIT_CODES = {"promoted": 0, "failed": 1, "refused": 3, "rolled_back": 3, "inconclusive": 3, "awaiting_approval": 4}
 FINAL = {"promoted", "refused", "rolled_back", "inconclusive"}  # stored: the same run again returns them
@@ -47,7 +48,8 @@ class Outcome:
 
 
 def conclude(home: Home, run_id: str, recipe: Recipe, code_version: str) -> Outcome:
-    """Derive the outcome and write `run.json`."""
+    """Derive the outcome and write `run.json`; what was measured goes beside what the planner predicted."""
+    keep_measurement(home, run_id, recipe)
     notes = step_notes(home, run_id)
     outcome, reason, exit_code = _verdict(home, run_id)
     started = min((float(note["started"]) for note in notes), default=time.time())

@@ -26,7 +26,9 @@ from components.core.recipe import Recipe
 from components.core.records import SnapshotRef
 from components.core.steps import failure_of
 from pipelines.code_version import code_version
+from pipelines.early_check import check_project
 from pipelines.outcome import RUN_FILE, Outcome, stored
+from pipelines.plan_record import keep_prediction
 from pipelines.preflight import check_run
 from pipelines.progress import Progress
 
@@ -46,6 +48,7 @@ def run(recipe: Recipe, home: Home, engine: str = "auto", force: bool = False) -
     with _only_run(home):
         for pid in end_leftovers(home.root):
             print(f"ended process {pid}, left by a run that was killed", file=sys.stderr)
+        check_project(recipe)
         choice = _engine(engine, recipe)
         served_by = choice.engine.name
         check_run(recipe, served_by, getattr(choice.engine, "gpus", 0))
@@ -68,18 +71,24 @@ def run(recipe: Recipe, home: Home, engine: str = "auto", force: bool = False) -
                 "expected_digest": snapshot.digest,
                 "engine": served_by,
             }
+            keep_prediction(home, run_id, recipe, served_by)
             execute(home, run_id, arguments)
     return _outcome(home, run_id)
 
 
 def take_snapshot(recipe: Recipe, home: Home) -> SnapshotRef:
     """Read the source now, so that the run can be named by its content; the ingest step takes it from the store."""
+    from components.contract.accepted import name_contract
+    from components.core.contracts import note_reading
     from components.ingestion.ingest import ingest
     from pipelines.generators import GENERATORS
 
+    contract = name_contract(recipe, home)
     incoming = home.root / "incoming"
     try:
-        return ingest(recipe, incoming, generators=GENERATORS, store=home.snapshots)
+        ref = ingest(recipe, incoming, generators=GENERATORS, store=home.snapshots, contract=contract)
+        note_reading(home, ref.digest, contract, from_store=False)
+        return ref
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
 

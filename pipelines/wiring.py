@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.generators import GENERATORS
 
 if TYPE_CHECKING:
+    from components.core.contracts import ContractRef
+    from components.core.home import Home
     from components.core.protocols import ServingStack
+    from components.core.recipe import Recipe
     from components.core.steps import StepRun
 
-__all__ = ["GENERATORS", "open_stack"]
+__all__ = ["GENERATORS", "name_contract", "open_stack"]
 
 
-def open_stack(step: StepRun, engine: str, training_set: Path) -> AbstractContextManager[ServingStack]:
-    """The local serving stack for a rollout, with the online features of the run's training set."""
+def name_contract(recipe: Recipe, home: Home, expected_digest: str = "") -> ContractRef:
+    """The contract that ingestion's snapshot names: loaded and archived before the source is read."""
+    from components.contract.accepted import name_contract as load_and_keep
+
+    return load_and_keep(recipe, home, expected_digest)
+
+
+@contextmanager
+def open_stack(step: StepRun, engine: str, training_set: Path) -> Iterator[ServingStack]:
+    """The local serving stack for a rollout, with the online features of the run's training set.
+
+    The servers' largest memory is kept with the run. PolicyRefusal where they cannot fit this machine.
+    """
     from components.serving.engines import choose
     from components.serving.stack import LocalStack
+    from pipelines.plan_record import SERVER_MEMORY
     from pipelines.preflight import check_rollout
+    from pipelines.server_memory import ServerMemory
 
     choice = choose(engine)
     check_rollout(step.recipe, choice.engine.name, getattr(choice.engine, "gpus", 0))
-    return LocalStack(
+    memory = ServerMemory()
+    stack = LocalStack(
         recipe=step.recipe,
         home=step.home,
         run_id=step.run_id,
@@ -31,3 +49,8 @@ def open_stack(step: StepRun, engine: str, training_set: Path) -> AbstractContex
         choice=choice,
         port=step.recipe.serving.port or None,
     )
+    try:
+        with stack as opened, memory:
+            yield opened
+    finally:
+        step.keep_beside(SERVER_MEMORY, {"engine": choice.engine.name, "peak_gib": memory.peak_gib})

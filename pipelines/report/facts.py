@@ -30,7 +30,8 @@ R = TypeVar("R", bound=Record)
 class Facts:
     """All records of a run, None where a step left none; `unreadable` names files that could not be understood.
 
-    `run` is run.json, `notes` the steps' notes by name. `statistics` (feature statistics) and `quarantined` (example
+    `run` is run.json, `notes` the steps' notes by name, `plan` what the planner predicted and what was measured.
+    `statistics` (feature statistics) and `quarantined` (example
     rows: {"rule", "row", "values"}) are shown where a step kept them.
     """
 
@@ -47,6 +48,7 @@ class Facts:
     version: ModelVersionRef | None = None
     rollout: RolloutReport | None = None
     promotion: PromotionRef | None = None
+    plan: dict[str, Any] = field(default_factory=dict)
     statistics: dict[str, Any] = field(default_factory=dict)
     quarantined: list[dict[str, Any]] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
@@ -69,6 +71,7 @@ def read_facts(home: Home, run_id: str) -> Facts:
     facts.version = reader.record("register", ModelVersionRef)
     facts.rollout = reader.record("rollout", RolloutReport)
     facts.promotion = reader.record("promote", PromotionRef)
+    facts.plan = reader.table("records/plan.json")
     facts.statistics = reader.table("records/statistics.json")
     rows = reader.table("records/quarantine.json").get("rows", [])
     facts.quarantined = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

@@ -14,6 +14,7 @@ from pipelines.report.facts import Facts
 from pipelines.report.graph import Step, graph_across, graph_down, steps
 from pipelines.report.lineage import lineage
 from pipelines.report.parts import section
+from pipelines.report.plan_section import plan
 from pipelines.report.quality_sections import evaluation, fairness, gate
 
 # outcome: word, tone of the page, what it means for the people who use the model
@@ -39,6 +40,7 @@ SECTIONS: dict[str, Callable[[Facts], dict[str, Any]]] = {
     "fairness": fairness,
     "gate": gate,
     "canary": canary,
+    "plan": plan,
     "lineage": lineage,
 }
 
