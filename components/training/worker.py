@@ -9,6 +9,7 @@ import copy
 import json
 import math
 import os
+import resource
 import sys
 import time
 from dataclasses import dataclass, field
@@ -213,17 +214,20 @@ class Rank:
             for parameter, best in zip(self.average.parameters(), self.best, strict=True):
                 parameter.copy_(best)
         odds, labels = self.validation_odds(), self.task.validation_labels
+        peak = float(self.engine.gather(np.array([peak_gib()]), self.engine.ranks).max())
         if not self.chief:
             self.engine.wait()
             return
         calibration = fit_platt(odds, labels)
         with publishing(self.job.final, key=self.job.key) as staging:
             self.task.export(self.average, calibration, staging / "model")
-            (staging / "result.json").write_text(json.dumps(self.result(odds, labels, calibration)))
+            (staging / "result.json").write_text(json.dumps(self.result(odds, labels, calibration, peak)))
         say(f"model of step {self.state.best_step} is exported")
         self.engine.wait()
 
-    def result(self, odds: NDArray[np.float64], labels: NDArray[np.int64], calibration: Any) -> dict[str, Any]:
+    def result(
+        self, odds: NDArray[np.float64], labels: NDArray[np.int64], calibration: Any, peak: float
+    ) -> dict[str, Any]:
         """What the launcher puts into the record."""
         calibrated = calibration.slope * odds + calibration.intercept
         speeds = [point["tokens_per_second"] for point in self.state.curve if "tokens_per_second" in point]
@@ -239,8 +243,15 @@ class Rank:
                 "validation_auc": rank_auc(odds, labels),
                 "best_step": float(self.state.best_step),
                 "tokens_per_second": float(np.median(speeds)),
+                "peak_rank_gib": round(peak, 4),
             },
         }
+
+
+def peak_gib() -> float:
+    """The largest resident memory that this process had so far, in GiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024) / 2**30
 
 
 def say(text: str) -> None:
