@@ -1,7 +1,8 @@
 """`plan_serving`: how a model is served on a fleet: split, replicas, context, concurrency, times, and why.
 
 The order of the field: replicate while the model fits one GPU, else split it inside a node (tensor parallel), else
-over nodes (pipeline parallel); the fewest GPUs a replica that hold the asked context win.
+over nodes (pipeline parallel); the fewest GPUs a replica that hold the asked context, with room for the prediction's
+error, win.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ def plan_serving(request: ServingRequest) -> ServingPlan:
     """
     found = candidates(request)
     fitting = [candidate for candidate in found if holds(request, candidate)]
-    chosen = min(fitting or found, key=_order if fitting else _nearest)
+    chosen = _best(request, fitting) or min(found, key=_nearest)
     plan = _plan(request, chosen, bool(fitting))
-    ranked = sorted(found, key=lambda candidate: (not holds(request, candidate), *_order(candidate)))
+    ranked = sorted(found, key=lambda item: (not holds(request, item), not roomy(request, item), *_order(item)))
     formats = _formats(request)
     plan = _enough_for_load(plan)
     return replace(
@@ -121,6 +122,17 @@ def needed_context(request: ServingRequest) -> int:
 def holds(request: ServingRequest, candidate: Candidate) -> bool:
     """Whether the cache holds the asked requests at once."""
     return candidate.memory.kv_tokens >= request.concurrency * _cached(request, candidate, needed_context(request))
+
+
+def roomy(request: ServingRequest, candidate: Candidate) -> bool:
+    """Whether also the low end of the cache's band holds them."""
+    needed = request.concurrency * _cached(request, candidate, needed_context(request))
+    return candidate.memory.kv_tokens_band[0] >= needed
+
+
+def _best(request: ServingRequest, fitting: list[Candidate]) -> Candidate | None:
+    """The fewest GPUs a replica with room for error, else the fewest."""
+    return min(fitting, key=lambda item: (not roomy(request, item), *_order(item)), default=None)
 
 
 def _order(candidate: Candidate) -> tuple[int, int]:
@@ -201,7 +213,9 @@ def _alternative(request: ServingRequest, candidate: Candidate, chosen: Candidat
         pp=candidate.pp,
         replicas=candidate.replicas if fits else 0,
         kv_cache_tokens=candidate.memory.kv_tokens,
-        why_not=words.why_not(request, candidate, chosen, fits, feasible, needed_context(request)),
+        why_not=words.why_not(
+            request, candidate, chosen, fits, feasible, needed_context(request), roomy(request, candidate)
+        ),
     )
 
 
@@ -213,7 +227,7 @@ def _formats(request: ServingRequest) -> tuple[FormatOption, ...]:
             continue
         other = _with_weights(request, name)
         fitting = [candidate for candidate in candidates(other) if holds(other, candidate)]
-        best = min(fitting, key=_order, default=None)
+        best = _best(other, fitting)
         options.append(
             FormatOption(
                 weights=name,

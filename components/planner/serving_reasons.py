@@ -45,7 +45,13 @@ def reasons(request: ServingRequest, chosen: Candidate, feasible: bool, context:
 
 
 def why_not(
-    request: ServingRequest, candidate: Candidate, chosen: Candidate, fits: bool, feasible: bool, context: int
+    request: ServingRequest,
+    candidate: Candidate,
+    chosen: Candidate,
+    fits: bool,
+    feasible: bool,
+    context: int,
+    roomy: bool,
 ) -> str:
     """Why a split was not taken, "" for the one that was."""
     memory = candidate.memory
@@ -56,6 +62,9 @@ def why_not(
         return f"the cache holds {memory.kv_tokens:,} tokens of {request.concurrency * context:,} asked"
     if candidate == chosen and feasible:
         return ""
+    if not roomy:
+        low = candidate.memory.kv_tokens_band[0]
+        return f"fits only if the prediction is exact: {low:,} tokens at the low end of its band"
     if candidate.gpus > chosen.gpus:
         fewer = f"{candidate.replicas} replicas instead of {chosen.replicas}"
         return f"fits too, with {candidate.gpus} GPUs a replica: {fewer}"

@@ -138,6 +138,16 @@ def test_every_split_says_why_it_lost() -> None:
     assert {item.weights: item.replicas for item in plan.formats}["int4"] == 48
 
 
+def test_a_split_with_no_room_for_error_is_not_preferred() -> None:
+    """70B on two GPUs of 80 GiB fits by the number, not by its band: four are taken where there are."""
+    eight, two = (_plan(model="llama-3-70b", gpu="H100-80GB", gpus=gpus) for gpus in (8, 2))
+    assert (eight.tp, eight.replicas) == (4, 2)
+    lost = next(item for item in eight.alternatives if (item.tp, item.pp) == (2, 1))
+    assert "only if the prediction is exact" in lost.why_not
+    assert (two.feasible, two.tp) == (True, 2)
+    assert any("low end" in line for line in two.warnings)
+
+
 def test_the_arguments_say_what_the_plan_rests_on() -> None:
     """From 0.21 on CUDA graphs count inside the share: it is raised by just them."""
     values = {"model": "llama-3-8b", "gpus": 1, "gpu": "A100-40GB", "weights": "fp8", "kv_cache_dtype": "fp8"}
