@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 
 from components.core.errors import PilotlineError, UserError, one_line
 from components.core.home import Home
+from pipelines.contract_cli import add_contract_verbs
+from pipelines.features_cli import add_features_verbs
 from pipelines.plan_cli import add_plan_verbs
 
 EPILOG = """exit status: 0 done, 1 failed, 2 bad usage or input, 3 a deliberate no, 4 waiting for a person.
@@ -41,7 +43,9 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     _add_run(verbs)
     _add_pipeline_verbs(verbs)
-    _add_contract(verbs)
+    add_contract_verbs(_group(verbs, "contract", "data contracts"), _verb, _print)
+    features = _group(verbs, "features", "the feature store: registry, online values, parity")
+    add_features_verbs(features, _verb, _print, _recipe_options, _recipe)
     add_plan_verbs(_group(verbs, "plan", "does it fit, on how many GPUs, how fast"), _verb, _print)
     _add_models(verbs)
     ledger = _group(verbs, "ledger", "the append-only record of what happened")
@@ -89,13 +93,6 @@ def _add_pipeline_verbs(verbs: Any) -> None:
         verb.add_argument("--cluster-home", default="/pilotline", help="the home inside the cluster")
         if name == "schedule":
             verb.add_argument("--cron", default="0 0 6 * * 1", help="six fields, seconds first (default Mondays 06:00)")
-
-
-def _add_contract(verbs: Any) -> None:
-    contract = _group(verbs, "contract", "data contracts")
-    check = _verb(contract, "check", "check a file against a contract", _contract_check)
-    check.add_argument("contract", metavar="CONTRACT")
-    check.add_argument("data", metavar="DATA")
 
 
 def _add_models(verbs: Any) -> None:
@@ -210,17 +207,6 @@ def _schedule(args: argparse.Namespace) -> int:
     done = schedule_retrain(_recipe(args), args.host, args.profile, args.experiment, args.cluster_home, args.cron)
     _print(args, done, f"recurring run {done['recurring_run_id']} ({args.cron})")
     return 0
-
-
-def _contract_check(args: argparse.Namespace) -> int:
-    from pipelines.contract_check import check
-
-    shown = check(Path(args.contract), Path(args.data))
-    bad = [f"  {rule['rule']} {rule['column']}: {rule['observed']} ({rule['limit']})" for rule in shown["checks"]]
-    bad = [line for line, rule in zip(bad, shown["checks"], strict=True) if not rule["passed"]]
-    word = "passed" if shown["passed"] else f"violated: {shown['reason']}"
-    _print(args, shown, "\n".join([f"{args.contract}: {word} ({shown['rows']} rows)", *bad]))
-    return 0 if shown["passed"] else 3
 
 
 def _models_call(function: str, *names: str) -> Callable[[argparse.Namespace], int]:

@@ -24,12 +24,16 @@ def ingest(
     """
     from pathlib import Path
 
+    from components.core.contracts import note_reading
     from components.core.steps import running
     from components.core.wiring import wired
     from components.ingestion.ingest import ingest as read_source
 
     with running("ingest", home, run_id, recipe) as step:
-        ref = read_source(step.recipe, Path(snapshot.path), wired("GENERATORS"), expected_digest, step.home.snapshots)
+        contract = wired("name_contract")(step.recipe, step.home, expected_digest)
+        store, generators = step.home.snapshots, wired("GENERATORS")
+        ref = read_source(step.recipe, Path(snapshot.path), generators, expected_digest, store, contract)
+        note_reading(step.home, ref.digest, contract, from_store=bool(expected_digest))
         snapshot.metadata["digest"] = ref.digest
         snapshot.metadata["rows"] = ref.rows
         step.keep(ref)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from components.core.contracts import ContractRef
 from components.core.digest import file_digest
 from components.core.environment import with_environment
 from components.core.errors import IntegrityError, UserError
 from components.core.publish import is_whole, publishing, read_manifest
 from components.core.recipe import Recipe, Source
-from components.core.records import RECORD, SnapshotRef
+from components.core.records import SnapshotRef
 from components.ingestion import generated, sql
 from components.ingestion.interval import Selection, interval_ends, select_interval
 from components.ingestion.snapshot import DATA, content_lineage, write_parquet
@@ -28,6 +30,7 @@ def ingest(
     generators: Mapping[str, Callable[..., Any]] | None = None,
     expected_digest: str = "",
     store: Path | None = None,
+    contract: ContractRef | None = None,
 ) -> SnapshotRef:
     """Publish the source's rows of [since, until) as a snapshot folder: data.parquet and record.json.
 
@@ -42,6 +45,7 @@ def ingest(
         expected_digest: the content that must result; with `store`, a whole snapshot of that name there is copied
             and the source is left alone.
         store: the home's folder of snapshots by digest; the snapshot is kept there once.
+        contract: what the snapshot's record names; the one in `store` keeps the name that it had first.
 
     Raises:
         UserError: bad source, layout, encoding, dates or query; one line.
@@ -50,8 +54,9 @@ def ingest(
     """
     kept = store / expected_digest if store is not None and expected_digest else None
     if kept is not None and _holds(kept, expected_digest):
-        _copy(kept, out)
-        return SnapshotRef.read(out)
+        ref = _named(SnapshotRef.read(kept), contract)
+        _copy(kept, out, ref)
+        return ref
     interval_ends(recipe.source)  # before anything is read
     table, inputs = _read(recipe.source, generators or {})
     shown = inputs[0]["uri"] if len(inputs) == 1 else _shown(recipe.source.uri)
@@ -64,11 +69,22 @@ def ingest(
                 f"{shown}: now gives {digest[:12]}, not the expected {expected_digest[:12]}: the source has changed "
                 "since it was read first; start a new run to use what it holds now"
             )
-        ref = _record(digest, recipe.source, selection, shown, inputs)
+        ref = _named(_record(digest, recipe.source, selection, shown, inputs), contract)
         ref.write(staging)
     if store is not None and not _holds(store / digest, digest):
-        _copy(out, store / digest)
+        _copy(out, store / digest, ref)
     return ref
+
+
+def _named(ref: SnapshotRef, contract: ContractRef | None) -> SnapshotRef:
+    if contract is None:
+        return ref
+    return replace(
+        ref,
+        contract_id=contract.identity,
+        contract_version=contract.version,
+        contract_digest=contract.digest,
+    )
 
 
 def _record(
@@ -112,7 +128,7 @@ def _holds(folder: Path, digest: str) -> bool:
     return is_whole(folder) and read_manifest(folder)["files"].get(DATA, {}).get("sha256") == digest
 
 
-def _copy(folder: Path, target: Path) -> None:
+def _copy(folder: Path, target: Path, ref: SnapshotRef) -> None:
     with publishing(target) as staging:
-        for name in (DATA, RECORD):
-            shutil.copyfile(folder / name, staging / name)
+        shutil.copyfile(folder / DATA, staging / DATA)
+        ref.write(staging)
