@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from components.core.errors import UserError
@@ -46,13 +47,24 @@ def entity_key(column: pa.ChunkedArray, target: pa.DataType, where: str) -> pa.C
         return column.cast(target)
     mine, theirs = _family(column.type), _family(target)
     if mine == "numbers" and theirs == "whole numbers":  # pandas makes floats of whole numbers with gaps
-        try:
-            return column.cast(pa.int64())
-        except pa.ArrowInvalid as error:
-            raise UserError(f"{where} holds fractions in the entity rows and whole numbers in its source") from error
+        return _whole(column, where)
     if mine != theirs and frozenset((mine, theirs)) not in _COMPARABLE:
         raise UserError(f"{where} is {column.type} in the entity rows and {target} in its source; give one type")
     return column
+
+
+def _whole(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
+    exact = {16: 2**11, 32: 2**24, 64: 2**53}[column.type.bit_width]
+    largest = pc.max(pc.abs(column)).as_py()
+    try:
+        if largest is not None and largest > exact:
+            raise pa.ArrowInvalid("not exact")
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise UserError(
+            f"{where} holds fractions, or numbers beyond {exact:,}, as {column.type} in the entity rows, and its "
+            "source has whole numbers; give whole numbers"
+        ) from error
 
 
 def _family(kind: pa.DataType) -> str:
