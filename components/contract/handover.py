@@ -73,11 +73,17 @@ def _verified(clean: Path, training_set: Path) -> TrainingSetRef:
 
 
 def _contract(recipe: Recipe, record: TrainingSetRef, training_set: Path) -> tuple[list[RuleResult], str]:
-    """The training contract's rules on each split; typed columns are read as text by the rule of components/tables."""
+    """The training contract's rules on each split; typed columns are read as text by the rule of components/tables.
+
+    DuckDB where the recipe leaves the choice: the splits are Parquet, read in place. Service levels count from the
+    moment up to which the set was made, so that the same set gets the same verdict at any time.
+    """
     checks: list[RuleResult] = []
+    path = find(recipe.contract.training, "contract")
+    wanted = "duckdb" if recipe.contract.engine == "auto" else recipe.contract.engine
     engine = ""
     for split in record.splits:
-        found = check(find(recipe.contract.training, "contract"), training_set / f"{split.name}.parquet")
+        found = check(path, training_set / f"{split.name}.parquet", wanted, now=record.as_of)
         engine = found.engine
         where = f"{split.name}: "
         checks += [replace(rule, subject=f"{where}{rule.subject}".rstrip(": ")) for rule in found.checks]

@@ -74,14 +74,27 @@ class Twin:
 
 @dataclass(frozen=True)
 class Recurrence:
-    """How many held-out rows have a twin in training, and how many training rows have one among themselves."""
+    """How many held-out rows have a twin in training, and how many training rows have one among themselves.
+
+    Among themselves: `apart` days or more away, as a held-out row is from training; `reach` is the share of the
+    training rows that are that far from one, on average.
+    """
 
     split: str
     rows: int
     twins: int
     training_rows: int
     training_twins: int
+    apart: int = 0
+    reach: float = 1.0
     examples: tuple[Twin, ...] = ()
+
+    def expected(self, twins: float, rows: float) -> float:
+        """Share with a twin among all training rows, where `twins` of `rows` have one among `reach` of them.
+
+        Every training row is taken for another chance of a twin.
+        """
+        return float(1 - (1 - twins / rows) ** (1 / self.reach))
 
 
 def separation(counts: Counts, where: str = "") -> Separation:
@@ -188,21 +201,22 @@ def _chance(count: int, pure: float, base: float) -> float:
 def recurs(name: str, subject: str, seen: Recurrence, limit: float, masked: bool) -> RuleResult:
     """Held-out rows with a twin in training, beyond what the training texts recur among themselves.
 
-    Templates recur by themselves and do so within training too; a copy put on both sides raises only the held-out
-    share. Refused where the excess passes the limit and is more than chance (binomial tail below 1 in 1,000).
+    Templates recur by themselves and do so within training too, as far apart; a copy put on both sides raises only the
+    held-out share. Refused where the excess passes the limit and is more than chance (binomial tail below 1 in 1,000).
     """
     from scipy.special import bdtrc
 
     asked = f"excess at most {100 * limit:g} %"
     if not seen.rows or not seen.training_rows:
         return _result(name, "insufficient", None, asked, subject, "there is no text to compare")
-    share, expected = seen.twins / seen.rows, (seen.training_twins + 1) / (seen.training_rows + 2)
-    excess = share - seen.training_twins / seen.training_rows
+    share, expected = seen.twins / seen.rows, seen.expected(seen.training_twins, seen.training_rows)
+    excess = share - expected
     told = (
-        f"{seen.twins} of {seen.rows} {seen.split} rows ({100 * share:.1f} %) have a twin in training, where "
-        f"{100 * seen.training_twins / seen.training_rows:.1f} % have one among themselves"
+        f"{seen.twins} of {seen.rows} {seen.split} rows ({100 * share:.1f} %) have a twin in training; by how training "
+        f"texts recur among themselves {seen.apart} days apart, {100 * expected:.1f} % would"
     )
-    by_chance = float(bdtrc(seen.twins - 1, seen.rows, expected)) if seen.twins else 1.0
+    usual = seen.expected(seen.training_twins + 1, seen.training_rows + 2)
+    by_chance = float(bdtrc(seen.twins - 1, seen.rows, usual)) if seen.twins else 1.0
     if excess <= limit or by_chance >= RECURS:
         return _result(name, "pass", round(max(excess, 0.0), 4), asked, subject, told)
     pairs = ", ".join(

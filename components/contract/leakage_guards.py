@@ -16,6 +16,8 @@ from components.core.errors import UserError
 from components.core.recipe import Recipe
 from components.core.records import RuleResult, TrainingSetRef
 
+DAY = 86_400  # seconds
+LEAST_REACH = 0.1  # of the training rows
 AVAILABILITY = "availability"
 AT_EVENT, AFTER_OUTCOME = "at_event", "after_outcome"
 DECLARE = "if it is known only after the outcome, declare availability: after_outcome in the contract"
@@ -181,20 +183,32 @@ def _twins(case: Case) -> Iterator[RuleResult]:
         ("near-identical text in training", (), limits.max_twin_excess),
         ("near-identical text and entities in training", case.record.entities, limits.max_copy_excess),
     )
+    apart, reach = _reach(case.measures.training_moments(), case.record.embargo_days)
     for name, keys, limit in asked:
-        found = [_recurrence(case.measures, split, keys, limits.twin_similarity) for split in range(len(SPLITS))]
-        among = found[0]
+        among, twins, _ = _twins_of(case.measures, 0, keys, limits.twin_similarity, apart)
         for split in (1, 2):
-            seen = Recurrence(SPLITS[split], found[split][0], found[split][1], among[0], among[1], found[split][2])
+            rows, found, told = _twins_of(case.measures, split, keys, limits.twin_similarity, 0)
+            seen = Recurrence(SPLITS[split], rows, found, among, twins, apart, reach, told)
             yield leakage.recurs(name, SPLITS[split], seen, limit, masked)
 
 
-def _recurrence(
-    measures: Measures, split: int, keys: Sequence[str], similarity: float
+def _reach(moments: np.ndarray, days: int) -> tuple[int, float]:
+    """Days that training rows must lie apart to be like held-out ones, and the share of them that does, on average.
+
+    Where training is too short for that, rows of any distance are compared.
+    """
+    seconds = days * DAY
+    near = np.searchsorted(moments, moments + seconds, "left") - np.searchsorted(moments, moments - seconds, "right")
+    reach = float(1 - near.mean() / max(len(moments), 1)) if len(moments) else 0.0
+    return (days, reach) if reach >= LEAST_REACH else (0, 1.0)
+
+
+def _twins_of(
+    measures: Measures, split: int, keys: Sequence[str], similarity: float, apart: int
 ) -> tuple[int, int, tuple[Twin, ...]]:
     """Rows with a text, those with a twin among the training rows, and examples."""
     asked, names = measures.drawn_texts(split, keys)
-    found = near_text.nearest(asked, measures.training_texts(keys), similarity)
+    found = near_text.nearest(asked, measures.training_texts(keys), similarity, apart * DAY)
     filled = int((np.diff(np.concatenate([[0], asked.ends])) > 0).sum())
     twins = np.flatnonzero(found.similarity >= similarity)
     told = twins[: leakage.TOLD]
@@ -240,8 +254,7 @@ def _presence(mark: Mark, rows: tuple[int, int]) -> list[Mark]:
 
 
 def _missing(case: Case, column: str) -> tuple[str, ...]:
-    texts = [text for rule in case.source.rules if rule.columns == (column,) for text in rule.missing]
-    return tuple(dict.fromkeys(texts))
+    return case.source.column(column).missing
 
 
 def _key_masked(case: Case) -> bool:

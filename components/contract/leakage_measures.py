@@ -192,6 +192,11 @@ class Measures:
             for batch in reader:
                 yield _texts(pa.Table.from_batches([batch]))
 
+    def training_moments(self) -> np.ndarray:
+        """When the training rows happened, in seconds, in order."""
+        query = "SELECT epoch(event_timestamp)::BIGINT AS moment FROM splits WHERE pilotline_split = 0 ORDER BY moment"
+        return np.asarray(self._link.execute(query).fetchnumpy()["moment"], dtype=np.int64)
+
     def row_ids(self, numbers: Sequence[int]) -> dict[int, str]:
         """Keys of training rows by the numbers that `Texts` gives them."""
         if not numbers:
@@ -239,7 +244,8 @@ _NUMBER = "(hash(row_id) >> 1)::BIGINT"
 def _text_query(keys: Sequence[str], tail: str) -> str:
     key = f"hash({', '.join(_name(name) for name in keys)})" if keys else "0::UBIGINT"
     words = f"list_transform(regexp_extract_all(lower(left(text, {LONGEST})), {_text(WORD)}), w -> hash(w))"
-    return f"SELECT row_id, {_NUMBER} AS number, {key} AS key, {words} AS words FROM splits {tail}"
+    named = f"{_NUMBER} AS number, {key} AS key, {words} AS words, epoch(event_timestamp)::BIGINT AS moment"
+    return f"SELECT row_id, {named} FROM splits {tail}"
 
 
 def _texts(table: pa.Table) -> Texts:
@@ -251,6 +257,7 @@ def _texts(table: pa.Table) -> Texts:
         offsets[1:] - offsets[0],
         np.asarray(table["number"], dtype=np.int64),
         np.asarray(table["key"], dtype=np.uint64),
+        np.asarray(table["moment"], dtype=np.int64),
     )
 
 

@@ -89,15 +89,15 @@ class Leakage(Section):
 
     A column or feature alone may separate the outcomes up to `max_auc`, told on `min_positives` rows of either or
     more. A token, or a value that is there or missing, must not cover `min_mark_share` of one outcome's rows and no
-    other. Held-out texts of Jaccard index `twin_similarity` or more with one in training may exceed the share at which
-    training texts recur among themselves by `max_twin_excess`, with equal entities by `max_copy_excess`.
+    other. The share of held-out texts with a twin in training (Jaccard index `twin_similarity` or more) may exceed the
+    one at which training texts recur among themselves by `max_twin_excess`, with equal entities by `max_copy_excess`.
     """
 
     max_auc: Annotated[float, Field(gt=0.5, le=1.0)] = 0.95
     min_positives: Count = 20
     min_mark_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
-    twin_similarity: Annotated[float, Field(ge=0.5, le=1.0)] = 0.8
-    max_twin_excess: Share = 0.02
+    twin_similarity: Annotated[float, Field(ge=0.5, le=1.0)] = 0.7
+    max_twin_excess: Share = 0.01
     max_copy_excess: Share = 0.005
 
 

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from components.core.home import Home
 from components.core.publish import verify
+from components.core.recipe import load_recipe
 from pipelines.cli import main
 from pipelines.generators import GENERATORS
+from pipelines.outcome import conclude
+from pipelines.recipes import locate
+from pipelines.report import build_report
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +102,41 @@ def test_a_step_never_replaces_what_it_did_not_publish(
     assert main([*argv, "--out", out]) == 2
     assert "--out" in capsys.readouterr().err
     assert (work / "mine" / "thesis.txt").read_text() == "years"
+
+
+def test_a_leak_stops_before_training_and_the_report_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A column that follows the outcome, as a generator plants it: exit 3, refused, the column and its AUC named."""
+    home, out = tmp_path / "h", tmp_path / "out"
+    source = "generator://complaints?rows=3000&seed=7&leak=1"
+    common = ["--source", source, "--home", str(home), "--run-id", "leaks", "--json"]
+    told = {}
+    for step, inputs in STEPS.items():
+        given = [part for name in inputs for part in ("--input", f"{name}={out / name}")]
+        code = main(["step", step, *common, *given, "--out", str(out / MADE[step])])
+        told[step] = (code, json.loads(capsys.readouterr().out.splitlines()[-1]))
+    assert [code for code, _ in told.values()] == [0, 0, 0, 3]
+    record = told["guard"][1]
+    assert record["training_set_digest"] == told["featurise"][1]["digest"]
+    assert [rule["subject"] for rule in record["guards"] if rule["outcome"] == "fail"] == ["Amount refunded"]
+    assert {rule["subject"].partition(":")[0] for rule in record["checks"]} == {"train", "validation", "test"}
+    assert {"record.json"} <= set(verify(out / "handover")["files"])
+    assert "Amount refunded" in (out / "handover.page").read_text()
+    recipe = load_recipe(locate("laptop"), [f"source.uri={source}"])
+    ended = conclude(Home.at(home), "leaks", recipe, "0")
+    assert (ended.outcome, ended.exit_code, ended.is_final) == ("refused", 3, True)
+    assert "Amount refunded" in ended.reason
+    assert "AUC" in ended.reason
+    page = build_report(Home.at(home), "leaks")
+    assert "Nothing was learned from these rows" in page
+    assert "said no" in page
+
+
+STEPS = {
+    "ingest": [],
+    "validate": ["snapshot"],
+    "featurise": ["clean"],
+    "guard": ["clean", "training_set"],
+}
+MADE = {"ingest": "snapshot", "validate": "clean", "featurise": "training_set", "guard": "handover"}
