@@ -192,7 +192,7 @@ class Draft:
         if width <= 0 or (not moe and width > 32 * g["hidden"]):
             raise UserError(
                 f"{self.name}: {params:.4g} parameters contradict {g['layers']} layers of width {g['hidden']}"
-                f" and a vocabulary of {g['vocab']}"
+                f" and a vocabulary of {g['vocab']}" + ("" if moe else "; of a mixture of experts give experts too")
             )
         self._assume(missing, width, "what is left of the parameters")
         g.setdefault("ffn", width)

@@ -23,8 +23,8 @@ from components.planner.throughput import estimated_speed, flops_per_token
 from components.planner.training_constants import TrainingConstants, training_constants
 from components.planner.training_run import TrainingRun
 
-RANK_PROCESS_GIB = 0.45  # Python with torch, DeepSpeed and transformers, as the lock file has them; no model
-WEIGHT_COPIES = 2  # averaged and best weights, fp32, that a rank keeps beside what it trains
+RANK_PROCESS_GIB = 0.515  # Python with torch, DeepSpeed and transformers as locked: a rank with 4,688 parameters
+WEIGHT_COPIES = 3  # averaged and best weights in fp32 beside what a rank trains, and the best while it is replaced
 SLOWER_TO_FASTER = 4.0  # a calibrated factor beyond this says that the run was not what it is said to be
 CPU_BAND = 0.15  # half width as a logarithm of a peak on a CPU
 

@@ -12,6 +12,7 @@ from components.core.errors import UserError
 from components.planner.architecture import Architecture
 
 TABLE = Path(__file__).parent / "facts" / "architectures.csv"
+NOT_SHAPE = ("name", "params_b", "source")
 
 
 def model_named(name: str) -> Architecture:
@@ -36,7 +37,7 @@ def _table() -> dict[str, Architecture]:
 
 
 def _read(row: dict[str, str]) -> Architecture:
-    given = {key: float(value) for key, value in row.items() if value and key not in ("name", "params_b")}
+    given = {key: float(value) for key, value in row.items() if value and key not in NOT_SHAPE}
     given["gated"], given["tied_embeddings"] = row["gated"] == "1", given.pop("tied") == 1.0
     return Architecture.from_numbers(row["name"], params=float(row["params_b"]) * 1e9, **given)
 

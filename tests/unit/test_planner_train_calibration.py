@@ -62,9 +62,9 @@ def test_a_machine_not_calibrated_gives_memory_but_no_speed() -> None:
 
 
 def test_weights_gradients_moments_and_copies_are_counted_in_fp32() -> None:
-    """One rank without sharding: 4 + 4 + 8 bytes and two copies of 4 a parameter, beside what a batch takes."""
+    """One rank without sharding: 4 + 4 + 8 bytes and three copies of 4 a parameter, beside what a batch takes."""
     large = cpu_run(model_named("opt-125m"), ranks=1, zero_stage=0, batch_size=1, seq=8)
-    assert predict_ranks(large).tensors_gib == pytest.approx(24 * 0.125e9 / 2**30, rel=0.03)
+    assert predict_ranks(large).tensors_gib == pytest.approx(28 * 0.125e9 / 2**30, rel=0.03)
 
 
 def test_a_slower_gpu_machine_makes_slower_plans() -> None:
