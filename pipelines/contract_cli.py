@@ -20,12 +20,15 @@ def add_contract_verbs(group: Any, verb: Callable[..., argparse.ArgumentParser],
     diff = verb(group, "diff", "what changed between two versions, and whom it breaks", lambda args: _diff(args, show))
     diff.add_argument("old", metavar="OLD")
     diff.add_argument("new", metavar="NEW")
+    infer = verb(group, "infer", "draft a contract from a file", lambda args: _infer(args, show))
+    infer.add_argument("data", metavar="DATA", help="file, folder, glob or URI: CSV, JSON lines, Parquet; .gz too")
+    infer.add_argument("-o", "--output", default="", metavar="FILE", help="a new file; default standard output")
 
 
 def _check(args: argparse.Namespace, show: Show) -> int:
     from pipelines.contract_check import check
 
-    found, reason = check(Path(args.contract), args.data, args.engine)
+    found, reason = check(Path(args.contract), args.data, args.engine, args.home)
     counts = f"{found['rows']} rows, {found['clean']} clean, {found['quarantined']} set aside; {found['engine']}"
     word = "passed" if found["passed"] else f"violated: {reason}"
     broken = [
@@ -54,3 +57,18 @@ def _diff(args: argparse.Namespace, show: Show) -> int:
         lines.append(f"{found.old_version} to {found.new_version}: compatible{found.warning and f'; {found.warning}'}")
     show(args, found.to_dict(), "\n".join(lines))
     return 0 if found.accepted else 3
+
+
+def _infer(args: argparse.Namespace, show: Show) -> int:
+    from pipelines.contract_infer import infer_checked
+
+    drafted = infer_checked(args.data, Path(args.output) if args.output else None)
+    told = (
+        f"{drafted.rows} rows, {drafted.columns} columns, which hold it; key: {', '.join(drafted.key) or 'none found'}"
+    )
+    values = {"rows": drafted.rows, "columns": drafted.columns, "key": list(drafted.key), "file": args.output}
+    if args.output:
+        show(args, values, f"wrote {args.output} ({told}); a draft: read it, then set its status")
+    else:
+        show(args, values | {"contract": drafted.text}, drafted.text.rstrip("\n"))
+    return 0

@@ -23,7 +23,7 @@ def validate(
         recipe: The resolved recipe as JSON; names the contract.
         code_version: Revision of the code; part of the cache key.
         snapshot: Folder that ingestion published.
-        clean: Folder with clean.parquet, quarantine.parquet and record.json.
+        clean: Folder with clean.parquet, quarantine.parquet, profile.json and record.json.
         page: The verdict for people, rule by rule.
 
     Returns:
@@ -31,19 +31,30 @@ def validate(
     """
     from pathlib import Path
 
+    from components.contract.accepted import contract_of
     from components.contract.page import masked_examples, verdict_page
+    from components.contract.profile_history import accept, history_of_run
     from components.contract.validate import validate_snapshot
-    from components.core.paths import find
     from components.core.publish import write_atomic
     from components.core.steps import running
 
     with running("validate", home, run_id, recipe) as step:
-        verdict = validate_snapshot(step.recipe, Path(snapshot.path), Path(clean.path))
+        judged = contract_of(step.home, Path(snapshot.path), step.recipe)
+        verdict = validate_snapshot(
+            step.recipe,
+            Path(snapshot.path),
+            Path(clean.path),
+            contract=judged.path,
+            extra=judged.results,
+            history=history_of_run(step, Path(snapshot.path), judged.path),
+            now=judged.now,
+        )
         clean.metadata["digest"] = verdict.record_digest
-        contract = find(step.recipe.contract.path, "contract")
-        write_atomic(Path(page.path), verdict_page(verdict, Path(clean.path), contract))
+        write_atomic(Path(page.path), verdict_page(verdict, Path(clean.path), judged.path))
         step.keep(verdict)
-        step.keep_beside("quarantine", {"rows": masked_examples(Path(clean.path), contract)})
+        step.keep_beside("quarantine", {"rows": masked_examples(Path(clean.path), judged.path)})
+        judged.accept(verdict, run_id)
+        accept(step.home, Path(clean.path), verdict)
     return verdict.passed
 
 

@@ -14,15 +14,19 @@ from pathlib import Path
 
 from components.contract.batch import Batch, snapshot_batch, source_batch, unchanged
 from components.contract.broken_values import broken_values
+from components.contract.comparison import compare_batch, compare_snapshot
 from components.contract.contract import load
 from components.contract.engines import measured
 from components.contract.judge import Judgement, judge, setting_aside
 from components.contract.measured import Engine, Measured
+from components.contract.profile import Profile
+from components.contract.profile_history import load_history
 from components.contract.rules import DataContract
 from components.contract.sla import at_time
 from components.contract.split import CLEAN, split
 from components.core.digest import file_digest
 from components.core.errors import IntegrityError
+from components.core.home import Home
 from components.core.paths import find
 from components.core.publish import publishing, verify
 from components.core.recipe import Recipe
@@ -40,6 +44,7 @@ def validate_snapshot(
     *,
     contract: Path | None = None,
     extra: Sequence[RuleResult] = (),
+    history: Sequence[Profile] | None = None,
     now: str = "",
 ) -> ContractVerdict:
     """Publish clean.parquet, quarantine.parquet (with _row, _rule and _reason), record.json and expectations/.
@@ -53,6 +58,8 @@ def validate_snapshot(
         engine: in place of the recipe's: auto, great_expectations, duckdb, or what measures the rules.
         contract: in place of the recipe's: the file that the snapshot names.
         extra: results found elsewhere; one that fails refuses the batch.
+        history: profiles of the snapshots accepted before, oldest first: a change of meaning is named, and may refuse
+            the batch. None: nothing is compared, and no profile is published.
         now: the time of reading for service levels (ISO 8601); the end of the snapshot's interval, else the present.
 
     Raises:
@@ -67,6 +74,11 @@ def validate_snapshot(
     batch = snapshot_batch(snapshot / DATA)
     timed = at_time(asked, now or ref.until or datetime.now(UTC))
     with publishing(out) as staging, tempfile.TemporaryDirectory(prefix=".contract-", dir=out.parent) as scratch:
+        if history is not None:
+            shape, found = compare_snapshot(batch, ref, timed, history, recipe, Path(scratch))
+            extra = (*extra, *found)
+            if shape is not None:
+                shape.write_beside(staging)
         judgement, seen, name = _judged(timed, batch, Path(scratch), engine or recipe.contract.engine, extra)
         split(batch, seen.marks, judgement, timed.rules, staging)
         _write_evidence(seen, staging / EVIDENCE)
@@ -76,13 +88,24 @@ def validate_snapshot(
 
 
 def check(
-    contract_path: Path, data_path: Path | str, engine: str | Engine = "auto", *, encoding: str = AUTO, now: str = ""
+    contract_path: Path,
+    data_path: Path | str,
+    engine: str | Engine = "auto",
+    *,
+    encoding: str = AUTO,
+    home: Home | None = None,
+    now: str = "",
 ) -> ContractVerdict:
-    """The verdict on a file, folder, glob or URI; writes nothing. UserError where either cannot be read."""
+    """The verdict on a file, folder, glob or URI; writes nothing. UserError where either cannot be read.
+
+    With a home, its accepted snapshots that came from the same place are compared with, where there are any.
+    """
     contract = at_time(load(contract_path), now or datetime.now(UTC))
+    history = load_history(home, contract, "", str(data_path)) if home else ()
     with tempfile.TemporaryDirectory(prefix="pilotline-contract-") as scratch:
         batch = source_batch(str(data_path), Path(scratch), encoding)
-        judgement, _, name = _judged(contract, batch, Path(scratch), engine)
+        found = compare_batch(batch, contract, history, Path(scratch)) if history else ()
+        judgement, _, name = _judged(contract, batch, Path(scratch), engine, found)
         unchanged(batch)
     digest = batch.inputs[0]["sha256"] if len(batch.inputs) == 1 else ""
     return _verdict(contract, judgement, name, digest, "")

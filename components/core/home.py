@@ -37,6 +37,12 @@ class Home:
             raise UserError(f"home {root}: not writable ({error.strerror}); choose another with --home") from error
         return cls(root)
 
+    @classmethod
+    def existing(cls, given: str | os.PathLike[str] | None = None) -> Home | None:
+        """The home that `at` would give, where it is there already; nothing is made."""
+        root = Path(given or os.environ.get("PILOTLINE_HOME") or ".pilotline").expanduser().absolute()
+        return cls(root) if root.is_dir() else None
+
     @property
     def snapshots(self) -> Path:
         """Snapshots by content digest."""
