@@ -15,11 +15,11 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from components.core.environment import with_environment
-from components.core.errors import PolicyRefusal, UserError
+from components.core.errors import IntegrityError, PolicyRefusal, UserError
 from components.core.publish import verify
 from components.core.recipe import Recipe
 from components.core.records import TrainingSetRef
-from components.features.latest.entries import LatestStore, key_of, unpack_numbers
+from components.features.latest.entries import Entry, LatestStore, key_of, unpack_numbers
 from components.features.latest.places import open_latest
 from components.features.latest.sqlite import SqliteLatest, settle
 from components.features.materialise import Materialised, materialise
@@ -28,13 +28,16 @@ from components.features.repository import Service, View, nearest
 HISTORY = "history"
 ONLINE, DESCRIPTION = "online.db", "online.json"
 EPOCH = datetime.fromtimestamp(0, UTC)
+UNKNOWN: dict[str, Any] = {"value": None, "as_of": "", "fresh": False}
 
 
-class OnlineValue(NamedTuple):
-    """A feature's newest value and when it became known; both None where nothing is known of the entity."""
+class _ViewRead(NamedTuple):
+    """What is read of a view: its table, join keys and features, and those asked for with their places."""
 
-    value: float | None
-    event_time: datetime | None
+    table: str
+    keys: tuple[str, ...]
+    features: tuple[str, ...]
+    asked: tuple[tuple[str, int], ...]
 
 
 def table_of(project: str, view: str) -> str:
@@ -115,9 +118,17 @@ class OnlineReader:
             stale: what an old value does: default (missing), refuse, fallback (used and flagged).
         """
         self.features = tuple(features)
-        wanted = set(features)
-        self._views = [view for view in service.views if wanted & set(view.features)]
-        self._tables = [table_of(project, view.name) for view in self._views]
+        self._views = [
+            _ViewRead(
+                table_of(project, view.name),
+                tuple(sorted(view.join_keys)),
+                view.features,
+                tuple((name, view.features.index(name)) for name in features if name in view.features),
+            )
+            for view in service.views
+            if set(features) & set(view.features)
+        ]
+        self._keys = list(dict.fromkeys(view.keys for view in self._views))
         self.join_keys = service.keys_of(features)
         self._store, self._ttl, self._stale = store, ttl, stale
 
@@ -137,41 +148,40 @@ class OnlineReader:
             UserError: an entity key is missing.
             PolicyRefusal: a value is too old and `features.stale` = refuse.
             TransientError: the store does not answer.
+            IntegrityError: the store holds other features of a view.
         """
         for key in self.join_keys:
             if key not in entities:
                 raise UserError(f"entities: {key!r} is missing; give {', '.join(self.join_keys)}")
-        found = self._newest({key: str(entities[key]) for key in self.join_keys})
+        keys = {names: key_of([str(entities[name]) for name in names]) for names in self._keys}
         moment = at or datetime.now(UTC)
-        return {name: self._answer(name, found[name], moment) for name in self.features}
+        found: dict[str, dict[str, Any]] = {}
+        entries = self._store.read([(view.table, keys[view.keys]) for view in self._views])
+        for view, entry in zip(self._views, entries, strict=True):
+            if entry is not None:
+                self._answers(view, entry, moment, found)
+        return {name: found.get(name) or dict(UNKNOWN) for name in self.features}
 
-    def _newest(self, row: Mapping[str, str]) -> dict[str, OnlineValue]:
-        """Of every feature of the views, by name."""
-        asked = [
-            (table, key_of([row[key] for key in sorted(view.join_keys)]))
-            for table, view in zip(self._tables, self._views, strict=True)
-        ]
-        found: dict[str, OnlineValue] = {}
-        for view, entry in zip(self._views, self._store.read(asked), strict=True):
-            values = unpack_numbers(view.features, entry.body) if entry else None
-            time = EPOCH + timedelta(microseconds=entry.event) if entry else None
-            for at, name in enumerate(view.features):
-                found[name] = OnlineValue(values[at] if values else None, time)
-        return found
-
-    def _answer(self, name: str, found: OnlineValue, moment: datetime) -> dict[str, Any]:
-        value, time = found
-        fresh = time is not None and (not self._ttl or time + self._ttl >= moment)
-        as_of = time.isoformat() if time else ""
-        if time is not None and not fresh:
-            if self._stale == "refuse":
-                raise PolicyRefusal(
-                    f"feature {name}: is as of {as_of}, older than {self._ttl.days} days; materialize newer values "
-                    "or set features.stale"
+    def _answers(self, view: _ViewRead, entry: Entry, moment: datetime, found: dict[str, dict[str, Any]]) -> None:
+        """Add the view's features that are asked for: all have the entry's time."""
+        time = EPOCH + timedelta(microseconds=entry.event)
+        as_of = time.isoformat()
+        fresh = not self._ttl or time + self._ttl >= moment
+        if not fresh and self._stale == "refuse":
+            raise PolicyRefusal(
+                f"feature {view.asked[0][0]}: is as of {as_of}, older than {self._ttl.days} days; materialize newer "
+                "values or set features.stale"
+            )
+        values = None
+        if fresh or self._stale == "fallback":
+            values = unpack_numbers(view.features, entry.body)
+            if values is None:
+                raise IntegrityError(
+                    f"online store: {view.table} holds other features than {', '.join(view.features)}; materialize it "
+                    "from a training set of this feature service, with --whole"
                 )
-            if self._stale == "default":
-                value = None
-        return {"value": value, "as_of": as_of, "fresh": fresh}
+        for name, place in view.asked:
+            found[name] = {"value": values[place] if values else None, "as_of": as_of, "fresh": fresh}
 
     def close(self) -> None:
         """Close the store."""

@@ -148,7 +148,7 @@ def test_apply_materialize_and_reads_at_once_lose_nothing(training_set: Path, tm
         reads += 1
         time.sleep(0.02)
     store.close()
-    told = [(process.communicate(timeout=120)[1], process.returncode) for process in running]
+    told = [(process.communicate(timeout=500)[1], process.returncode) for process in running]
     assert [status for _, status in told] == [0, 0, 0, 0], told
     assert reads > 10
     from feast import FeatureStore

@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from components.core.errors import IntegrityError, UserError
+from components.core.errors import IntegrityError, PolicyRefusal, UserError
 from components.core.publish import verify
 from components.features.featurise import featurise
 from components.features.online import OnlineFeatures
@@ -141,6 +142,36 @@ def test_what_is_too_old_is_not_given(tmp_path: Path) -> None:
         assert opened.read(asked, at=last_moment)["company_relief_rate"]["fresh"]
         stale = opened.read(asked, at=last_moment + timedelta(seconds=1))["company_relief_rate"]
         assert stale == {"value": None, "as_of": known_at.isoformat(), "fresh": False}
+
+
+def test_what_an_old_value_does_is_the_recipe_s(tmp_path: Path) -> None:
+    """Refuse names the feature and its age; fallback gives the old value, flagged."""
+    recipe = complaint_recipe(features={"ttl_days": 20})
+    featurise(recipe, clean_folder(tmp_path / "clean", complaints(ROWS)), tmp_path / "set")
+    asked = {"company": "Company 1"}
+    with OnlineFeatures(tmp_path / "set", recipe) as opened:
+        fresh = opened.read(asked, at=datetime(2023, 9, 1, tzinfo=UTC))["company_relief_rate"]
+    late = datetime.fromisoformat(fresh["as_of"]) + timedelta(days=21)
+    with OnlineFeatures(tmp_path / "set", complaint_recipe(features={"ttl_days": 20, "stale": "fallback"})) as opened:
+        assert opened.read(asked, at=late)["company_relief_rate"] == fresh | {"fresh": False}
+    with OnlineFeatures(tmp_path / "set", complaint_recipe(features={"ttl_days": 20, "stale": "refuse"})) as opened:
+        assert opened.read(asked, at=late - timedelta(days=2))["company_relief_rate"] == fresh
+        with pytest.raises(PolicyRefusal, match=r"feature company_.*: is as of 2023-.*older than 20 days"):
+            opened.read(asked, at=late)
+
+
+def test_a_store_of_another_feature_service_is_refused(published: Path, tmp_path: Path) -> None:
+    """A store that was filled for other features of a view is not read as these."""
+    from components.features.latest.entries import Written, key_of, pack_numbers
+    from components.features.latest.sqlite import SqliteLatest
+
+    other = SqliteLatest(tmp_path / "other.db")
+    body = pack_numbers(["something"], np.array([[1.0]]))[0]
+    other.write("complaints:company_history", [Written(key_of(["Company 1"]), 10, 10, body)])
+    other.close()
+    named = complaint_recipe(features={"model_inputs": INPUTS, "online": str(tmp_path / "other.db")})
+    with OnlineFeatures(published, named) as opened, pytest.raises(IntegrityError, match="holds other features than"):
+        opened.read({"company": "Company 1", "state": "TX"})
 
 
 def test_the_machine_s_time_zone_changes_nothing(

@@ -10,10 +10,10 @@ null. Others are the business of who writes them.
 
 from __future__ import annotations
 
-import math
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -82,7 +82,7 @@ def key_of(values: Sequence[str | int | bytes]) -> bytes:
 
 def pack_numbers(features: Sequence[str], matrix: np.ndarray) -> list[bytes]:
     """One body a row of a float64 matrix, shape (rows, features)."""
-    head = NUMBERS + _names(features)
+    head = NUMBERS + _names(tuple(features))
     packed = np.ascontiguousarray(matrix, dtype="<f8")
     width = packed.shape[1] * 8
     raw = packed.tobytes()
@@ -91,13 +91,14 @@ def pack_numbers(features: Sequence[str], matrix: np.ndarray) -> list[bytes]:
 
 def unpack_numbers(features: Sequence[str], body: bytes) -> list[float | None] | None:
     """The values of a body of numbers, in the order of the features; None where it holds other features."""
-    if body[:HEAD_BYTES] != NUMBERS + _names(features) or len(body) != HEAD_BYTES + 8 * len(features):
+    if body[:HEAD_BYTES] != NUMBERS + _names(tuple(features)) or len(body) != HEAD_BYTES + 8 * len(features):
         return None
-    values = struct.unpack(f"<{len(features)}d", body[HEAD_BYTES:])
-    return [None if math.isnan(value) else value for value in values]
+    values = struct.unpack_from(f"<{len(features)}d", body, HEAD_BYTES)
+    return [value if value == value else None for value in values]  # only NaN differs from itself
 
 
-def _names(features: Sequence[str]) -> bytes:
+@lru_cache(maxsize=1024)
+def _names(features: tuple[str, ...]) -> bytes:
     return zlib.crc32("\0".join(features).encode()).to_bytes(4, "little")
 
 
