@@ -12,7 +12,7 @@ EVERY_SECONDS = 1.0
 
 
 class ServerMemory:
-    """Samples, once a second, the resident memory of each model server below this process with its children.
+    """Samples, once a second, the resident memory of each model server below this process.
 
     Attributes:
         peak_gib: the largest of one server, None before one was seen.
@@ -40,7 +40,10 @@ class ServerMemory:
 
 
 def server_gibs() -> list[float]:
-    """Resident memory of each model server started by this process, GiB."""
+    """Resident memory of each model server started by this process, GiB.
+
+    Of a server's processes the largest counts: it holds the model, the others start it or look things up.
+    """
     import psutil
 
     found = []
@@ -48,5 +51,5 @@ def server_gibs() -> list[float]:
         with suppress(psutil.Error):
             if any(word in " ".join(child.cmdline()) for word in SERVERS):
                 family = [child, *child.children(recursive=True)]
-                found.append(sum(process.memory_info().rss for process in family) / 2**30)
+                found.append(max(process.memory_info().rss for process in family) / 2**30)
     return found

@@ -18,8 +18,8 @@ from components.planner.kv_cache import kv_bytes_per_token
 
 GIB = 2.0**30
 RANK_PROCESS_GIB = 0.35  # Python with torch and DeepSpeed, before a model
-SERVER_PROCESS_GIB = {"vllm": 0.6, "reference": 0.3}
-SERVER_SEEN_GIB = {"vllm": 0.9, "reference": 0.5}  # resident memory of a server before a model, as measured
+SERVER_PROCESS_GIB = {"vllm": 0.5, "reference": 0.3}
+SERVER_SEEN_GIB = {"vllm": 0.6, "reference": 0.42}  # resident memory of a server before a model, as measured
 SERVERS = 2  # candidate and champion
 STATE_BYTES = 4 + 4 + 4  # parameter, gradient and running average of the weights, all in 32 bit
 OPTIMIZER_BYTES = 8  # two moments, shared among ranks from ZeRO-1 on

@@ -27,7 +27,7 @@ def plan(facts: Facts) -> dict[str, Any]:
         return section("plan", title, "none", "", empty=True)
     compared = [row for row in known if row["difference"] != words.NONE]
     summary = (
-        f"{len(compared)} of {len(known)} predictions could be compared. `pilotline plan calibrate` fits the constants "
+        f"{len(compared)} of {len(known)} predictions could be compared. The verb plan calibrate fits the constants "
         "of this machine to its runs."
     )
     return section("plan", title, "none", summary, rows=known, said="for information")
