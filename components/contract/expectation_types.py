@@ -32,7 +32,6 @@ from components.contract.reading import fits
 from components.contract.rules import Reading
 
 COLUMN_KEYS = ("column", "column_A", "column_B", "column_list")
-OURS = ("mostly", "meta", "id", "result_format", "catch_exceptions", "batch_id", "windows", "severity", "notes")
 REFUSED = {
     "row_condition": "evaluates code on the rows; write a rule of type sql",
     "condition_parser": "evaluates code on the rows; write a rule of type sql",

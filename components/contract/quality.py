@@ -67,7 +67,7 @@ def missing_texts(parent: Node) -> tuple[str, ...]:
 
 
 def check_together(rules: Sequence[Rule]) -> None:
-    """UserError (ValueError with the places) where the limits on one count cannot all hold."""
+    """ValueError with both places where the limits on one count cannot all hold."""
     groups: dict[tuple[Any, ...], list[Rule]] = {}
     for rule in rules:
         if rule.severity == "error" and rule.kind in ("rows", "present", "values", "pattern", "unique"):

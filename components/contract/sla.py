@@ -44,7 +44,6 @@ ISO_DURATION = re.compile(
     r"(?:T(?=.)(?:(?P<h>\d+)H)?(?:(?P<min>\d+)M)?(?:(?P<s>\d+)S)?)?"
 )
 CHECKED = ("freshness", "latency", "retention", "frequency")
-BOUND_KINDS = ("freshness", "latency", "retention", "frequency")
 
 
 def sla_rules(root: Node, table: Node, columns: Sequence[Column]) -> list[Rule]:
@@ -65,7 +64,7 @@ def at_time(contract: DataContract, now: datetime | str) -> DataContract:
 
 
 def _bound(rule: Rule, now: datetime) -> Rule:
-    if rule.kind not in BOUND_KINDS:
+    if rule.kind not in CHECKED:
         return rule
     if rule.kind != "retention":
         return replace(rule, now=now.isoformat())
