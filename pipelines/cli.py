@@ -74,7 +74,7 @@ def _add_pipeline_verbs(verbs: Any) -> None:
     step = _verb(verbs, "step", "run one component alone, on local paths", _step)
     _recipe_options(step)
     step.add_argument(
-        "name", metavar="NAME", help="ingest, validate, featurise, train, evaluate, register, rollout, promote"
+        "name", metavar="NAME", help="ingest, validate, featurise, guard, train, evaluate, register, rollout, promote"
     )
     step.add_argument("--input", action="append", default=[], metavar="NAME=DIR", help="an input folder; repeatable")
     step.add_argument("--out", default="out", metavar="DIR", help="folder to publish (default ./out)")

@@ -13,7 +13,8 @@ from pathlib import Path
 from components.contract.contract import load
 from components.contract.handover_rows import structure, times
 from components.contract.rules import DataContract
-from components.contract.validate import CLEAN, check
+from components.contract.split import CLEAN
+from components.contract.validate import check
 from components.core.digest import file_digest
 from components.core.engine_time import engine_time
 from components.core.errors import IntegrityError, UserError
