@@ -19,7 +19,7 @@ MIN_COUNT, MIN_SHARE = 3, 0.001  # of a new category
 SPELLED_COUNT, SPELLED_SHARE = 5, 0.02  # of one that is known but for case, punctuation and spaces, to be refused
 SHARE_ALONE = 0.05  # a new name with nothing in common needs this share, and few categories beside it
 FEW_CATEGORIES = 30
-ALIKE, ALIKE_OF_MANY = 0.6, 0.8
+ALIKE, ALIKE_OF_MANY = 0.6, 0.8  # the second where there are more than FEW_CATEGORIES
 COMMON = 3  # categories that share a word: `Bank`, `Inc.` tells none from the other
 SHOWN = 5
 Columns = Sequence[ColumnProfile]
@@ -47,7 +47,8 @@ def near_renames(now: ColumnProfile, before: Columns, declared: frozenset[str]) 
     with old ones: spelled the same but for case, punctuation, spaces and accents (the old one may stay); one or two
     characters apart; alike in words; or of the same share where nothing else fits.
     Told only: another spelling in few rows while the old one stays; two values that the contract both declares; names
-    that differ in digits only (periods, numbers); a column whose categories come and go in the history itself, or
+    that differ in digits only (periods, numbers); alike words in a column of more categories than a profile keeps,
+    where a rare one may be known; a column whose categories come and go in the history itself, or
     whose history is spelled in several ways.
 
     Args:
@@ -99,11 +100,17 @@ def _pairs(now: ColumnProfile, before: Columns) -> Iterable[_Pair]:
                 sure = old in gone or (many and not sloppy)
                 yield _Pair(old, new, share, shares[new], shares.get(old, 0.0), "spelled", 3.0, sure)
             elif old in gone and _takes_place(share, shares, old, new, now, before[-1]):
-                yield from _renamed(old, new, share, shares, now, common)
+                yield from _renamed(old, new, share, shares, now, common, _tail(before[-1]) == 0)
 
 
 def _renamed(
-    old: str, new: str, share: float, shares: dict[str, float], now: ColumnProfile, common: frozenset[str]
+    old: str,
+    new: str,
+    share: float,
+    shares: dict[str, float],
+    now: ColumnProfile,
+    common: frozenset[str],
+    complete: bool,
 ) -> Iterable[_Pair]:
     """A pair where the new one takes the place of the old one and the names or the shares fit."""
     left, sure = shares.get(old, 0.0), not _differs_in_digits(old, new)
@@ -113,7 +120,7 @@ def _renamed(
     if _close(old, new) and not now.masked:
         yield _Pair(old, new, share, shares[new], left, "spelled almost alike", 2.0 + alike, sure)
     elif alike >= enough and not now.masked:
-        yield _Pair(old, new, share, shares[new], left, "alike in words", 1.0 + alike, sure)
+        yield _Pair(old, new, share, shares[new], left, "alike in words", 1.0 + alike, sure and complete)
     elif vanished and min(share, shares[new]) >= SHARE_ALONE and len(now.categories) <= FEW_CATEGORIES:
         yield _Pair(old, new, share, shares[new], left, "of the same share", alike, sure)
 

@@ -23,7 +23,7 @@ from components.core.records import Record
 
 PROFILE = "profile.json"
 SAMPLE_ROWS = 100_000
-CATEGORIES = 100
+CATEGORIES, SINGLES = 500, 20  # values kept of a column; of one whose values are mostly single
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 NUMBER = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$"
 PLACEHOLDERS = ("none", "n/a", "na", "null", "nan", "nil", "-", "--", "?", "unknown", "")

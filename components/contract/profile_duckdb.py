@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from components.contract.batch import Batch
 from components.contract.duckdb_connection import connected
-from components.contract.profile import CATEGORIES, NUMBER, PLACEHOLDERS, QUANTILES, Category, ColumnProfile
+from components.contract.profile import CATEGORIES, NUMBER, PLACEHOLDERS, QUANTILES, SINGLES, Category, ColumnProfile
 from components.contract.profile_dates import (
     COMPACT,
     DAY_NAMED,
@@ -101,16 +101,15 @@ def _open(database: Database, data: pa.Table | Batch, first_row: int) -> None:
 
 def _scan(database: Database, missing: Sequence[tuple[str, ...]]) -> tuple[int, list[dict[str, Any]]]:
     """What is counted over all rows."""
-    parts = []
-    for number, texts in enumerate(missing):
-        name = f"c{number}"
-        kept = f"FILTER ({_present(name, texts)})"
-        parts += [
-            f"count({name}), count(*) {kept}",
-            f"coalesce(min(length({name})) {kept}, 0), coalesce(max(length({name})) {kept}, 0)",
-            f"coalesce(min({name}) {kept} = max({name}) {kept}, false)",
-        ]
-    row = database.execute(f"SELECT {', '.join(['count(*)', *parts])} FROM batch").fetchone()
+    cells, parts = [], []
+    for k, texts in enumerate(missing):
+        cells.append(f"c{k}, CASE WHEN {_present(f'c{k}', texts)} THEN c{k} END AS p{k}")
+        parts.append(
+            f"count(c{k}), count(p{k}), coalesce(min(length(p{k})), 0), coalesce(max(length(p{k})), 0), "
+            f"coalesce(min(p{k}) = max(p{k}), false)"
+        )
+    query = f"SELECT {', '.join(['count(*)', *parts])} FROM (SELECT {', '.join(cells)} FROM batch)"
+    row = database.execute(query).fetchone()
     assert row is not None
     rows, counts = int(row[0]), []
     for number in range(len(missing)):
@@ -159,7 +158,10 @@ def _totals(database: Database) -> dict[int, dict[str, Any]]:
 def _categories(database: Database) -> dict[int, dict[str, Any]]:
     rows = database.execute(
         f"""SELECT k, v, s FROM (SELECT k, v, sum(c) AS s FROM seen GROUP BY k, v)
-            QUALIFY row_number() OVER (PARTITION BY k ORDER BY s DESC, v) <= {CATEGORIES} ORDER BY k, s DESC, v"""
+            QUALIFY row_number() OVER (PARTITION BY k ORDER BY s DESC, v)
+                    <= CASE WHEN count(*) OVER (PARTITION BY k) > sum(s) OVER (PARTITION BY k) / 2
+                            THEN {SINGLES} ELSE {CATEGORIES} END
+            ORDER BY k, s DESC, v"""
     ).fetchall()
     found: dict[int, list[Category]] = {}
     for k, value, count in rows:

@@ -15,7 +15,16 @@ import pyarrow as pa
 
 from components.contract.drift_settings import DriftSettings
 from components.contract.meaning import findings
-from components.contract.profile import CATEGORIES, PLACEHOLDERS, QUANTILES, Category, ColumnProfile, Profile, profile
+from components.contract.profile import (
+    CATEGORIES,
+    PLACEHOLDERS,
+    QUANTILES,
+    SINGLES,
+    Category,
+    ColumnProfile,
+    Profile,
+    profile,
+)
 from components.contract.profile_dates import DateTally, date_formats
 from components.contract.rules import Column, DataContract, Reading, Rule
 from components.core.records import RuleResult
@@ -92,7 +101,8 @@ def _column(name: str, values: list[str], column: Column) -> ColumnProfile:
     sizes = sorted(abs(number) for number in numbers if number)
     measured = len(numbers) > len(present) / 2
     shown = Counter(_shape(value) if column.masked else value for value in present)
-    kept = sorted(shown.items(), key=lambda item: (-item[1], item[0]))[:CATEGORIES]
+    kept = sorted(shown.items(), key=lambda item: (-item[1], item[0]))
+    kept = kept[: SINGLES if len(kept) > len(present) / 2 else CATEGORIES]
     return ColumnProfile(
         name=name,
         masked=column.masked,
