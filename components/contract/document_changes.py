@@ -55,9 +55,23 @@ def document_changes(pair: Pair, touched: Set[str]) -> list[Change]:
         touched: columns whose changed rules are told already, "" for the table.
     """
     before, after = pair.old_leaves, pair.after.leaves
-    places = [place for place in {**before, **after} if before.get(place) != after.get(place)]
-    found = [_leaf(pair, place, before.get(place), after.get(place), touched) for place in places]
-    return [made for made in found if made is not None]
+    items = [{_quality_item(place) for place in leaves} for leaves in (before, after)]
+    told: dict[str, Change] = {}
+    for place in {**before, **after}:
+        old, new = before.get(place), after.get(place)
+        if old == new:
+            continue
+        item = _quality_item(place)
+        whole = bool(item) and (item in items[0]) != (item in items[1])  # what a rule asks is told with the rules
+        if made := _leaf(pair, item, None, None, touched) if whole else _leaf(pair, place, old, new, touched):
+            told.setdefault(made.path, made)
+    return list(told.values())
+
+
+def _quality_item(place: Place) -> Place:
+    """The rule in a `quality` list to which a leaf belongs; empty where it belongs to none."""
+    at = 4 if place[2:3] == ("properties",) else 2
+    return place[: at + 2] if place[:1] == ("schema",) and place[at : at + 1] == ("quality",) else ()
 
 
 def _renamed(pair: Pair, old: str, new: str) -> Change:
@@ -145,8 +159,10 @@ def _inner(place: Place, keys: Place, old: Any, new: Any, touched: bool, about: 
         return None
     if key == "customProperties":
         return _custom(place, keys, old, new, touched, about)
-    if keys[-1] in WORDING or key in WORDING:
+    if keys[-1] in WORDING and len(keys) > 1 and key not in WORDING:
         return _worded(place, old, new)
+    if key in WORDING:
+        return _worded(place[: len(place) - len(keys) + 1], old, new)
     if key in OF_RULES:
         return None if touched else _restated(place, old, new, about)
     if key in ("physicalType", "physicalName"):

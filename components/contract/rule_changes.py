@@ -115,13 +115,15 @@ def _subject(rule: Rule, with_name: bool) -> tuple[str, ...]:
 
 
 def _added(rule: Rule, place: Place) -> Change:
-    text = f"{_about(rule)}: new rule ({asks(rule)}, {rule.limit.text}); batches that break it no longer pass."
+    text = (
+        f"{_about(rule)}: new rule ({asks(rule).rstrip('.')}, {rule.limit.text}); batches that break it no longer pass."
+    )
     return change(place, f"{_word(rule)}_added", None, asks(rule), "producers", text)
 
 
 def _gone(rule: Rule, place: Place) -> Change:
     kind = "sla_removed" if rule.kind in SLA_KINDS else f"{_word(rule)}_removed"
-    text = f"{_about(rule)}: it is no longer promised that it {asks(rule)}."
+    text = f"{_about(rule)}: no longer promised: {asks(rule).rstrip('.')}."
     return change(place, kind, asks(rule), None, "consumers", text)
 
 

@@ -68,7 +68,7 @@ def _one(name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
     sign = _direction(old, new) if differ <= {"value", "unit"} else None
     shown = f"{_shown(old)} before, {_shown(new)} now"
     if sign is None:
-        text = f"SLA {name}: {shown}; these cannot be compared, so it counts as breaking."
+        text = f"SLA {name}: {shown}, with another {', '.join(sorted(differ))}: not to be compared, so it breaks."
         return change(place, "sla_changed", _shown(old), _shown(new), "consumers", text)
     if sign == 0:
         return change(place, "restated", _shown(old), _shown(new), "", f"SLA {name}: {shown}, the same.", bump="patch")

@@ -34,6 +34,7 @@ BASE: dict[str, Any] = {
             "properties": [
                 {
                     "name": "number",
+                    "logicalType": "string",
                     "logicalTypeOptions": {"pattern": "^[0-9]{6}$"},
                     "primaryKey": True,
                     "primaryKeyPosition": 1,
@@ -49,6 +50,7 @@ BASE: dict[str, Any] = {
                 },
                 {
                     "name": "status",
+                    "logicalType": "string",
                     "description": "Where the order stands.",
                     "enum": [{"value": "open"}, {"value": "sent"}, {"value": "lost"}],
                     "quality": [
@@ -64,6 +66,7 @@ BASE: dict[str, Any] = {
                 {"name": "items", "logicalType": "integer", "logicalTypeOptions": {"minimum": 1, "maximum": 99}},
                 {
                     "name": "note",
+                    "logicalType": "string",
                     "logicalTypeOptions": {"minLength": 2, "maxLength": 80},
                     "tags": ["pii"],
                     "customProperties": [{"property": "ruleSeverity", "value": "warning"}],
