@@ -36,7 +36,8 @@ class Limits:
     """What a join may use.
 
     Attributes:
-        memory_gib: half for DuckDB (which spills beyond it), a quarter for kept histories, the rest for the chunk.
+        memory_gib: about, beside Python: half for DuckDB (which spills beyond it), a quarter for kept histories, the
+            rest for the chunk.
         threads: DuckDB's threads; None: one a core.
         scratch: folder for spilled data; None: the system's.
         repo: folder that relative paths in SQL begin at.
@@ -171,9 +172,9 @@ class _View:
         connection.execute(f"CREATE TABLE {table} AS {asof_sql.steps(history, known_only)}")
         keys = ", ".join(f"key{at}" for at in range(len(history.keys))) or "since"
         self._key_types = connection.execute(f"SELECT {keys} FROM {table} LIMIT 0").to_arrow_table().schema.types
-        sample = connection.execute(f"{asof_sql.values(history, None)} LIMIT {_SAMPLE}").to_arrow_table()
-        self.row_bytes = 16 + sample.nbytes // max(1, len(sample))
         self._kept = _Values.within(connection, history, int(limits.memory_gib * _GIB / 4))
+        sample = self._kept or _Values.of_first(connection, history, _SAMPLE)
+        self.row_bytes = sample.row_bytes
 
     def add_to(self, chunk: pa.Table, moments: pa.ChunkedArray) -> pa.Table:
         """Append the features as they were at `moments` (int64 microseconds) to the chunk of entity rows."""
@@ -187,12 +188,12 @@ class _View:
 
     def _match(self, chunk: pa.Table, moments: pa.ChunkedArray) -> np.ndarray:
         """The matched position of each row, -1 for none."""
-        columns = {"row": pa.array(np.arange(len(chunk), dtype=np.int64)), "moment": moments}
+        columns = {"row": pa.array(np.arange(len(chunk), dtype=np.int32)), "moment": moments}
         for at, (key, _) in enumerate(self._history.keys):
             columns[f"key{at}"] = entity_key(chunk[key], self._key_types[at], f"{self._history.name}: join key {key!r}")
         self._connection.register("asked", pa.table(columns))
         try:
-            query = asof_sql.match(len(self._history.keys), "asked", self._table)
+            query = asof_sql.match(self._history, "asked", self._table)
             found = self._connection.execute(query).to_arrow_table()
         finally:
             self._connection.unregister("asked")
@@ -211,6 +212,7 @@ class _Values:
             order = np.argsort(positions)
             table, positions = table.take(pa.array(order)).combine_chunks(), positions[order]
         self._columns, self._positions = table.columns[1:], positions
+        self.row_bytes = 16 + table.nbytes // max(1, len(positions))
         self._whole = len(positions) == 0 or int(positions[-1]) == len(positions) - 1
 
     @classmethod
@@ -233,6 +235,11 @@ class _Values:
             return cls(connection.execute(asof_sql.values(history, "wanted")).to_arrow_table())
         finally:
             connection.unregister("wanted")
+
+    @classmethod
+    def of_first(cls, connection: duckdb.DuckDBPyConnection, history: History, count: int) -> _Values:
+        """The values of the first rows."""
+        return cls(connection.execute(f"{asof_sql.values(history, None)} LIMIT {count}").to_arrow_table())
 
     def index(self, positions: np.ndarray) -> np.ndarray:
         """Where each position is; of no meaning for negative ones."""

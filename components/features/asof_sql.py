@@ -94,10 +94,10 @@ def scan(files: Sequence[str]) -> str:
 
 
 def steps(history: History, known_only: bool) -> str:
-    """SELECT key0, key1, ..., since, position, until (null: for ever): at most one row a key and since."""
+    """SELECT key0, key1, ..., since, position, and with a ttl until: at most one row a key and since."""
     keys = [f"key{at}" for at in range(len(history.keys))]
-    until = f"event + {history.ttl_microseconds}" if history.ttl_microseconds is not None else "NULL::BIGINT"
-    out = ", ".join([*keys, "since", "position", f"{until} AS until"])
+    until = [f"event + {history.ttl_microseconds} AS until"] if history.ttl_microseconds is not None else []
+    out = ", ".join([*keys, "since", "position", *until])
     per_key = f"PARTITION BY {', '.join(keys)}" if keys else ""
     per_step = f"PARTITION BY {', '.join([*keys, 'since'])}"
     newest_first = "event DESC, created DESC NULLS LAST, position DESC"
@@ -117,18 +117,19 @@ def steps(history: History, known_only: bool) -> str:
     )
 
 
-def match(key_count: int, asked: str, steps_table: str) -> str:
+def match(history: History, asked: str, steps_table: str) -> str:
     """SELECT the asked row's number and the matched position (absent or null: nothing is known).
 
     Args:
         asked: relation with `row`, `moment` (microseconds) and key0, key1, ...
         steps_table: relation made by `steps`.
     """
-    on = " AND ".join([*(f"a.key{at} = s.key{at}" for at in range(key_count)), "a.moment >= s.since"])
-    alive = "CASE WHEN s.until IS NULL OR a.moment <= s.until THEN s.position END"
+    on = " AND ".join([*(f"a.key{at} = s.key{at}" for at in range(len(history.keys))), "a.moment >= s.since"])
+    alive = "CASE WHEN a.moment <= s.until THEN s.position END"
+    found = alive if history.ttl_microseconds is not None else "s.position"
     # DuckDB's ASOF JOIN would sort a null moment behind all others and let it match.
     timed = f"(SELECT * FROM {asked} WHERE moment IS NOT NULL)"
-    return f"SELECT a.row AS row, {alive} AS position FROM {timed} a ASOF JOIN {steps_table} s ON {on}"
+    return f"SELECT a.row AS row, {found} AS position FROM {timed} a ASOF JOIN {steps_table} s ON {on}"
 
 
 def values(history: History, wanted: str | None) -> str:
@@ -172,7 +173,7 @@ def whole_statement(rows: str, columns: Sequence[str], moment: str, histories: S
     for at, history in enumerate(histories):
         keys = [f"{quoted(key)} AS key{place}" for place, (key, _) in enumerate(history.keys)]
         narrow = ", ".join([f"{row} AS row", f"epoch_us({quoted(moment)}) AS moment", *keys])
-        matched = match(len(history.keys), f"(SELECT {narrow} FROM asked)", f"steps{at}")
+        matched = match(history, f"(SELECT {narrow} FROM asked)", f"steps{at}")
         parts += [f"steps{at} AS ({steps(history, known)})", f"matched{at} AS ({matched})"]
         parts.append(f"history{at} AS ({values(history, None)})")
         joins.append(

@@ -207,12 +207,12 @@ def test_a_source_that_changes_while_it_is_read_is_told(tmp_path: Path, monkeypa
 
 def test_nested_loops_are_never_chosen() -> None:
     """Rows from Arrow are estimated as one, for which DuckDB would compare every pair: seconds become minutes."""
+    history = History("view", (), (("k", "k"),), "ts", None, ())
     with asof_join.engine(Limits()) as connection:
-        steps = "SELECT 1 AS key0, 1::BIGINT AS since, 1 AS position, 1::BIGINT AS until"
-        connection.execute(f"CREATE TABLE steps0 AS {steps}")
+        connection.execute("CREATE TABLE steps0 AS SELECT 1 AS key0, 1::BIGINT AS since, 1 AS position")
         asked = pa.table({"row": [0], "moment": [1], "key0": [1]})
         connection.register("asked", asked)
-        plan = connection.execute(f"EXPLAIN {asof_sql.match(1, 'asked', 'steps0')}").fetchall()[0][1]
+        plan = connection.execute(f"EXPLAIN {asof_sql.match(history, 'asked', 'steps0')}").fetchall()[0][1]
     assert "ASOF_JOIN" in plan
     assert "LOOP" not in plan
 
