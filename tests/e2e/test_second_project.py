@@ -94,7 +94,8 @@ def test_a_run_killed_in_every_step_ends_like_an_undisturbed_one(undisturbed: Do
     assert told["metrics"] == undisturbed.told["metrics"]
     assert _timeless(records(home, run_id)) == _timeless(records(undisturbed.home, run_id))
     assert _story(home) == _story(undisturbed.home)
-    for step in STEPS[STEPS.index("train") : -1]:  # before it: repeated once after the damage; the last has effects only, and is asked again
+    # Those before were repeated after the damage; the last has effects only, and is asked again.
+    for step in STEPS[STEPS.index("train") : -1]:
         begun = len(list((home / "kfp" / run_id).glob(f"pilotline-retrain-*/{step}")))
         assert begun <= 2, f"{step} was begun {begun} times: once when it was killed, once to finish"
 
