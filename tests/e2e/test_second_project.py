@@ -102,10 +102,12 @@ def test_a_run_killed_in_every_step_ends_like_an_undisturbed_one(undisturbed: Do
 
 TIMED = {"timeline", "latency_ms", "requests", "mlflow_run_id", "curve", "resumed_from_step", "evidence_digest"}
 MEASURED = {"tokens_per_second", "peak_rank_gib"}
+ABOUT_THE_MACHINE = {"plan", "training_set"}  # what was measured, and where the folder lies
 
 
 def _timeless(kept: dict[str, Any]) -> dict[str, Any]:
     """Records without times, latencies and what follows from them."""
+    kept = {step: record for step, record in kept.items() if step not in ABOUT_THE_MACHINE}
     slim = {step: {k: v for k, v in record.items() if k not in TIMED} for step, record in kept.items()}
     slim["train"]["metrics"] = {k: v for k, v in slim["train"]["metrics"].items() if k not in MEASURED}
     slim["rollout"]["rules"] = [(rule["rule"], rule["outcome"]) for rule in slim["rollout"]["rules"]]
