@@ -87,7 +87,7 @@ def take_snapshot(recipe: Recipe, home: Home) -> SnapshotRef:
     incoming = home.root / "incoming"
     try:
         ref = ingest(recipe, incoming, generators=GENERATORS, store=home.snapshots, contract=contract)
-        note_reading(home, ref.digest, contract, from_store=False)
+        note_reading(home, recipe.contract.path, contract, ref.digest, from_store=False)
         return ref
     finally:
         shutil.rmtree(incoming, ignore_errors=True)

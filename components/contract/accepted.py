@@ -68,7 +68,7 @@ class Judged:
 
 
 def name_contract(recipe: Recipe, home: Home, expected_digest: str = "") -> ContractRef:
-    """The contract that rows are read under now, loaded and put into the archive.
+    """The contract that rows are about to be read under, loaded; `contracts.note_reading` archives it afterwards.
 
     A snapshot that is only taken from the store again (`expected_digest`) and was read under other contracts keeps the
     one that it was read under last.
@@ -79,14 +79,12 @@ def name_contract(recipe: Recipe, home: Home, expected_digest: str = "") -> Cont
     """
     earlier = contracts.namings(home, expected_digest) if expected_digest else []
     try:
-        path = find(recipe.contract.path, "contract")
-        contract = load(path)
+        contract = load(find(recipe.contract.path, "contract"))
     except UserError:
         if not earlier:
             raise
     else:
         if not earlier or contract.digest in [naming.contract.digest for naming in earlier]:
-            contracts.keep(home, path, contract.digest)
             return _ref(contract)
     contracts.kept(home, earlier[-1].contract)
     return earlier[-1].contract
@@ -105,7 +103,7 @@ def contract_of(home: Home, snapshot: Path, recipe: Recipe) -> Judged:
         path = _archived(home, named, recipe)
     else:
         named = name_contract(recipe, home)
-        path = contracts.kept(home, named)
+        path = contracts.keep(home, find(recipe.contract.path, "contract"), named.digest)
     naming = contracts.naming(home, record.digest, named.digest) or contracts.name(home, record.digest, named)
     before = _accepted_before(home, naming)
     return Judged(

@@ -19,6 +19,7 @@ from pathlib import Path
 from components.core.digest import file_digest
 from components.core.errors import IntegrityError, UserError
 from components.core.home import Home
+from components.core.paths import find
 from components.core.publish import write_atomic
 
 
@@ -88,8 +89,19 @@ def name(home: Home, snapshot: str, contract: ContractRef) -> Naming:
     return naming
 
 
-def note_reading(home: Home, snapshot: str, contract: ContractRef, from_store: bool) -> None:
-    """Record a reading; a snapshot that is only taken from the store again keeps the time at which it was read."""
+def note_reading(home: Home, source: str, contract: ContractRef, snapshot: str, from_store: bool) -> None:
+    """Archive the contract that rows were read under and record the reading.
+
+    Args:
+        home: where.
+        source: the contract's path as a recipe names it; read where the archive lacks the contract.
+        contract: what the snapshot names.
+        snapshot: digest of its rows.
+        from_store: the rows were only taken from the store again: the time at which they were read stays.
+    """
+    place = _place(home, contract.digest)
+    if not place.is_file() or file_digest(place) != contract.digest:
+        keep(home, find(source, "contract"), contract.digest)
     if not from_store or naming(home, snapshot, contract.digest) is None:
         name(home, snapshot, contract)
 

@@ -33,7 +33,7 @@ def ingest(
         contract = wired("name_contract")(step.recipe, step.home, expected_digest)
         store, generators = step.home.snapshots, wired("GENERATORS")
         ref = read_source(step.recipe, Path(snapshot.path), generators, expected_digest, store, contract)
-        note_reading(step.home, ref.digest, contract, from_store=bool(expected_digest))
+        note_reading(step.home, step.recipe.contract.path, contract, ref.digest, from_store=bool(expected_digest))
         snapshot.metadata["digest"] = ref.digest
         snapshot.metadata["rows"] = ref.rows
         step.keep(ref)

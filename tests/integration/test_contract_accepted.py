@@ -55,7 +55,7 @@ class Project:
         out = self.folder / f"out-{self.count}"
         contract = name_contract(self.recipe(name), self.home, expected)
         ref = ingest(self.recipe(name), out, None, expected, self.home.snapshots, contract)
-        contracts.note_reading(self.home, ref.digest, contract, from_store=bool(expected))
+        contracts.note_reading(self.home, str(self.contract), contract, ref.digest, from_store=bool(expected))
         return out
 
     def judge(self, snapshot: Path) -> tuple[ContractVerdict, Judged]:
