@@ -102,7 +102,7 @@ def test_a_run_killed_in_every_step_ends_like_an_undisturbed_one(undisturbed: Do
 
 TIMED = {"timeline", "latency_ms", "requests", "mlflow_run_id", "curve", "resumed_from_step", "evidence_digest"}
 MEASURED = {"tokens_per_second", "peak_rank_gib"}
-ABOUT_THE_MACHINE = {"plan", "training_set"}  # what was measured, and where the folder lies
+ABOUT_THE_MACHINE = {"plan", "serving_memory", "training_set"}  # what was measured, and where the folder lies
 
 
 def _timeless(kept: dict[str, Any]) -> dict[str, Any]:
