@@ -19,7 +19,7 @@ from components.core.publish import verify
 from components.core.recipe import Recipe
 from components.core.records import TrainingSetRef
 from components.features.latest.places import open_latest
-from components.features.online import HISTORY, ONLINE, describe_online, fill
+from components.features.online import HISTORY, ONLINE, describe_online, fill, on_demand_of
 from components.features.parity import measure_parity
 from components.features.repository import check_service, locate
 
@@ -35,13 +35,14 @@ def apply(home: Home, recipe: Recipe) -> dict[str, Any]:
     asked = recipe.features
     project = load_project(locate(asked.repo), asked.ttl_days)
     service = project.service(asked.service)
-    check_service(service, asked.entities, asked.model_inputs)
+    check_service(service, asked.entities, asked.model_inputs, asked.request, recipe.model.text_column)
     with_environment(asked.online, "features.online")  # its settings keep the name; Feast fills it when it reads them
     apply_shared(project, home.features, home.features / HISTORY, asked.online)
     return {
         "project": project.project,
         "service": service.name,
-        "views": {view.name: list(view.features) for view in service.views},
+        "views": {view.name: list(view.features) for view in service.views}
+        | {view.name: list(view.features) for view in service.on_demand},
         "registry": str(home.features),
         "online": _shown(home, recipe),
     }
@@ -83,6 +84,7 @@ def parity(home: Home, recipe: Recipe, training_set: str) -> dict[str, Any]:
 
     Raises:
         UserError: no training set.
+        IntegrityError: the feature project's on-demand code is not that which the training set was made with.
     """
     folder = Path(training_set) if training_set else newest_training_set(home)
     verify(folder)
@@ -90,7 +92,8 @@ def parity(home: Home, recipe: Recipe, training_set: str) -> dict[str, Any]:
     project, service = describe_online(folder)
     frame = pd.concat([pd.read_parquet(folder / f"{split.name}.parquet") for split in record.splits])
     ttl = timedelta(days=recipe.features.ttl_days)
-    found = measure_parity(frame, project, service, record.features, folder / HISTORY, ttl)
+    code = on_demand_of(folder, recipe.features.repo, record.features)
+    found = measure_parity(frame, project, service, record.features, folder / HISTORY, ttl, code)
     passed = found.skew <= recipe.features.max_skew
     return {"passed": passed, "training_set": str(folder), "limit": recipe.features.max_skew} | found.to_dict()
 

@@ -73,6 +73,7 @@ def _declared(case: Case) -> Iterator[RuleResult]:
     feeds = {f"entity {key}": column for key, column in case.recipe.features.entities.items()}
     if case.recipe.model.text_column:
         feeds["text"] = case.recipe.model.text_column
+    feeds |= {f"request input {name}": column for name, column in case.recipe.features.request.items()}
     for fed, column in feeds.items():
         is_late = column in late
         yield RuleResult(
@@ -224,12 +225,25 @@ def _history(case: Case) -> Iterator[RuleResult]:
     for feature in case.recipe.features.model_inputs:
         table = next((path for path, columns in tables.items() if feature in columns), None)
         if table is None:
-            yield _declared_known(case, name, feature)
+            of_request = feature in case.record.on_demand
+            yield _of_the_request(name, feature) if of_request else _declared_known(case, name, feature)
             continue
         keys = [key for key in case.record.entities if key in tables[table]]
         rows, later = case.measures.known_later(table, keys, feature)
         why = f"{later} of {rows} rows have a value that was not known of their entity when they happened; {MEND}"
         yield leakage.none_of(name, feature, rows, later, why)
+
+
+def _of_the_request(name: str, feature: str) -> RuleResult:
+    """Its inputs are the request's, each of which has to be known at the event: see the rule of that name."""
+    return RuleResult(
+        rule=name,
+        outcome="info",
+        observed="of the request",
+        limit="0 rows",
+        subject=feature,
+        reason="computed of the request alone, whose inputs are known at the event",
+    )
 
 
 def _declared_known(case: Case, name: str, feature: str) -> RuleResult:

@@ -24,6 +24,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
+RequestName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 NamePattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
@@ -65,17 +66,19 @@ class Features(Section):
     """The Feast repository, its feature service, and which features the model reads.
 
     `entities` maps a join key to its source column; `model_inputs` are feature names in prompt order;
-    an outcome counts as known `label_delay_days` after the event. `as_of`: a day (YYYY-MM-DD), as of whose end the
-    training set is made from what was known then ("" = from all). `online` is the online store that answers, a path
-    or redis://HOST:PORT/0 ("" = the training set's own); a value older than `ttl_days` (0 = none is) is missing as in
-    training (stale = default), refuses the decision (refuse), or is used and flagged (fallback). Online reads as of
-    then may differ from the training rows in a share `max_skew` of the sampled values.
+    an outcome counts as known `label_delay_days` after the event. `request` maps what a request carries beside its
+    entities, its text and its time, for on-demand features, to its source column. `as_of`: a day (YYYY-MM-DD), as of
+    whose end the training set is made from what was known then ("" = from all). `online` is the online store that
+    answers, a path or redis://HOST:PORT/0 ("" = the training set's own); a value older than `ttl_days` (0 = none is)
+    is missing as in training (stale = default), refuses the decision (refuse), or is used and flagged (fallback).
+    Online reads as of then may differ from the training rows in a share `max_skew` of the sampled values.
     """
 
     repo: str
     service: str
     entities: dict[str, str]
     model_inputs: tuple[str, ...]
+    request: dict[RequestName, str] = {}
     label_delay_days: Natural = 30
     ttl_days: Natural = 0
     as_of: str = ""
@@ -354,6 +357,8 @@ def _check_together(recipe: Recipe, where: str) -> None:
     training, evaluation = recipe.training, recipe.evaluation
     _refuse_secrets(recipe.source.uri, "source.uri", where)
     _refuse_secrets(recipe.features.online, "features.online", where)
+    if taken := [name for name in ("text", "event_timestamp") if name in recipe.features.request]:
+        raise UserError(f"{where}: features.request: every request carries {taken[0]!r}; leave it out")
     if recipe.model.labels[0] == recipe.model.labels[1]:
         raise UserError(f"{where}: model.labels are the same word twice; the two answers need different ones")
     if list(recipe.rollout.steps) != sorted(set(recipe.rollout.steps)):

@@ -129,7 +129,9 @@ class TrainingSetRef(Record):
     Files: train.parquet, validation.parquet, test.parquet with columns row_id (str), event_timestamp (UTC),
     label (int8, 0 or 1), text (str), one column an entity key, one column a feature (float64, NaN = no history),
     and `group:<name>` (bool) for each group of the recipe; `online.db`: the online store; `statistics.json`;
-    `parity.json`. skew: the share of sampled values that online reads as of then answer otherwise.
+    `parity.json`; `request:<name>` (str) for each request input of the recipe. skew: the share of sampled values that
+    online reads as of then answer otherwise. on_demand: the features that are computed of the request alone, by the
+    feature project's on_demand.py, whose digest is on_demand_digest.
     """
 
     digest: str
@@ -143,6 +145,8 @@ class TrainingSetRef(Record):
     embargo_days: int
     splits: tuple[SplitRef, ...]
     skew: float = 0.0
+    on_demand: tuple[str, ...] = ()
+    on_demand_digest: str = ""
 
     def split(self, name: str) -> SplitRef:
         """The split called train, validation or test."""

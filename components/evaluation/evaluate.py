@@ -19,6 +19,7 @@ from components.core.records import Evidence, Interval, ModelRef, TrainingSetRef
 from components.evaluation.baselines import score_baselines
 from components.evaluation.metrics import Floats, calibration_points, measure, paired_auc_difference, roc_points
 from components.models.causal_lm.text import normalise
+from components.models.feature_source import FeatureSource, check_source
 from components.models.files import model_digest, read_signature
 from components.models.spec import spec_for
 
@@ -59,10 +60,16 @@ def evaluate(
         The evidence. Where the champion cannot score these rows its part is empty, which the gate does not let pass.
 
     Raises:
-        IntegrityError: bytes differ from their digests, the model was trained on other rows, or rows are in two splits.
+        IntegrityError: bytes differ from their digests, the model was trained on other rows, rows are in two splits,
+            or the model or the champion reads features of another service, order or code.
         PolicyRefusal: no test rows, or a score is missing, not finite or not a probability.
     """
     rows, known = _verified(training_set, model)
+    source = FeatureSource.of(rows, recipe.features.model_inputs)
+    check_source(read_signature(model / "model"), source, f"model {known.digest[:12]}")
+    if champion:
+        every = FeatureSource.of(rows, rows.features)
+        check_source(read_signature(champion[1]), every, f"champion version {champion[0]}", exact=False)
     frame = _test_frame(training_set, rows)
     labels = frame["label"].to_numpy(np.float64)
     scores = _scores(model / "model", known.family, frame)
@@ -125,12 +132,10 @@ def _scores(model_dir: Path, family: str, frame: pd.DataFrame) -> Floats:
 
 
 def _champion_scores(champion: tuple[str, Path] | None, frame: pd.DataFrame) -> Floats | None:
-    """The champion's scores, or None where there is none or it needs columns that these rows do not have."""
+    """The champion's scores, or None where there is none or it gives none that can be used."""
     if champion is None:
         return None
     signature = read_signature(champion[1])
-    if set(signature["features"]) - set(frame.columns):
-        return None
     try:
         return _scores(champion[1], str(signature["family"]), frame)
     except PolicyRefusal:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,9 @@ import pandas as pd
 
 from components.core.errors import UserError, one_line
 from components.core.publish import write_atomic
+from components.features.on_demand import OnDemandCode, load_on_demand
 from components.features.online import HISTORY, ONLINE
-from components.features.repository import DEFINITIONS, Service, View, nearest
+from components.features.repository import DEFINITIONS, EVENT, REQUEST, TEXT, RequestView, Service, View, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +57,7 @@ def load_project(folder: Path, ttl_days: int) -> FeatureProject:
             raise UserError(f"{path}: does not load ({type(error).__name__}: {one_line(error)})") from error
     if not (isinstance(project, str) and project.isidentifier() and callable(definitions)):
         raise UserError(f"{path}: needs `project` (an identifier) and `definitions(source, ttl)`; see repository.py")
-    return FeatureProject(path, project, definitions, timedelta(days=ttl_days))
+    return FeatureProject(path, project, definitions, timedelta(days=ttl_days), load_on_demand(folder))
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,9 @@ class FeatureProject:
 
     path: Path
     project: str
-    definitions: Callable[[Callable[[str], Any], timedelta], Sequence[Any]]
+    definitions: Callable[..., Sequence[Any]]
     ttl: timedelta
+    code: OnDemandCode | None = None
 
     def objects(self, history: Path) -> list[Any]:
         """The Feast objects, with their sources' files in `history`."""
@@ -79,15 +82,20 @@ class FeatureProject:
                 created_timestamp_column="created_timestamp",
             )
 
+        arguments: list[Any] = [source, self.ttl]
+        if self.code is not None:
+            from components.features.on_demand_feast import request_view
+
+            arguments.append(partial(request_view, self.code))
         with _quiet():
             try:
-                return list(self.definitions(source, self.ttl))
+                return list(self.definitions(*arguments))
             except Exception as error:  # whatever a project's own file raises
                 raise UserError(f"{self.path}: definitions() failed ({one_line(error)})") from error
 
     def service(self, name: str) -> Service:
         """Describe a feature service; UserError where there is none of this name."""
-        from feast import Entity, FeatureService, FeatureView
+        from feast import Entity, FeatureService, FeatureView, OnDemandFeatureView
 
         objects = self.objects(Path(HISTORY))
         services = {found.name: found for found in objects if isinstance(found, FeatureService)}
@@ -95,28 +103,51 @@ class FeatureProject:
             raise UserError(
                 f"features.service: {self.path} has no feature service {name!r}{nearest(name, [*services])}"
             )
-        views = [found for found in objects if isinstance(found, FeatureView)]
-        service = _service(services[name], views, [found for found in objects if isinstance(found, Entity)])
+        join_keys = {found.name: found.join_key for found in objects if isinstance(found, Entity)}
+        views = {found.name: self._view(found, join_keys) for found in objects if isinstance(found, FeatureView)}
+        on_demand = {found.name: self._request(found) for found in objects if isinstance(found, OnDemandFeatureView)}
+        service = _service(services[name], views, on_demand)
         for features in (service.features, *(view.features for view in service.views)):
             if len(set(features)) != len(features):
                 raise UserError(f"{self.path}: feature service {name} has two features of one name; rename one")
         return service
 
+    def _view(self, view: Any, join_keys: Mapping[str, str]) -> View:
+        if unknown := [entity for entity in view.entities if entity not in join_keys]:
+            raise UserError(
+                f"{self.path}: feature view {view.name} is of entity {unknown[0]!r}, which definitions() does not "
+                f"return{nearest(unknown[0], [*join_keys])}"
+            )
+        return View(
+            name=view.name,
+            table=view.batch_source.name,
+            join_keys=tuple(join_keys[entity] for entity in view.entities),
+            features=tuple(field.name for field in view.features),
+        )
 
-def _service(service: Any, views: Sequence[Any], entities: Sequence[Any]) -> Service:
-    join_keys = {entity.name: entity.join_key for entity in entities}
-    by_name = {view.name: _view(view, join_keys) for view in views}
+    def _request(self, view: Any) -> RequestView:
+        features = tuple(field.name for field in view.features)
+        if self.code is None or view.source_feature_view_projections:
+            raise UserError(
+                f"{self.path}: on-demand view {view.name} is not of the request alone, computed by on_demand.py; make "
+                "it with request(name, schema), the third argument of definitions()"
+            )
+        return RequestView(view.name, self.code.inputs(view.name), features)
+
+
+def _service(service: Any, views: Mapping[str, View], on_demand: Mapping[str, RequestView]) -> Service:
     parts = service.feature_view_projections
     features = tuple(field.name for part in parts for field in part.features)
-    return Service(service.name, features, tuple(by_name[part.name] for part in parts))
-
-
-def _view(view: Any, join_keys: Mapping[str, str]) -> View:
-    return View(
-        name=view.name,
-        table=view.batch_source.name,
-        join_keys=tuple(join_keys[entity] for entity in view.entities),
-        features=tuple(field.name for field in view.features),
+    if absent := [part.name for part in parts if part.name not in views and part.name not in on_demand]:
+        raise UserError(
+            f"feature service {service.name}: has view {absent[0]!r}, which definitions() does not return"
+            f"{nearest(absent[0], [*views, *on_demand])}"
+        )
+    return Service(
+        service.name,
+        features,
+        tuple(views[part.name] for part in parts if part.name in views),
+        tuple(on_demand[part.name] for part in parts if part.name in on_demand),
     )
 
 
@@ -125,7 +156,8 @@ def join_history(project: FeatureProject, service: Service, history: Path, keys:
 
     Args:
         history: folder with the history tables.
-        keys: event_timestamp (UTC) and the join keys, shape (rows, 1 + keys); its order is kept.
+        keys: event_timestamp (UTC), the join keys and what on-demand views take of a request: text, and
+            `request:<name>` for each name of the recipe; its order is kept.
 
     Returns:
         float64 features, NaN where nothing was known, shape (rows, features), indexed like `keys`.
@@ -135,7 +167,7 @@ def join_history(project: FeatureProject, service: Service, history: Path, keys:
     """
     with tempfile.TemporaryDirectory(prefix="pilotline-feast-") as scratch, _quiet():
         store = _apply(project, Path(scratch), history.absolute())
-        asked = keys[["event_timestamp", *service.join_keys]]
+        asked = _asked(service, keys)
         found = store.get_historical_features(
             entity_df=asked,
             features=store.get_feature_service(service.name),
@@ -144,6 +176,16 @@ def join_history(project: FeatureProject, service: Service, history: Path, keys:
     if not found[list(asked)].equals(asked):
         raise RuntimeError(f"the offline store returned {len(found)} rows for {len(asked)}, or others than were asked")
     return found[list(service.features)].astype("float64")
+
+
+def _asked(service: Service, keys: pd.DataFrame) -> pd.DataFrame:
+    """The entity rows: event time, join keys and the request's values, called as on-demand functions call them."""
+    asked = keys[[EVENT, *service.join_keys]]
+    for name in service.request_inputs:
+        if name not in asked.columns:
+            column = name if name == TEXT or name in keys.columns else REQUEST + name
+            asked = asked.assign(**{name: keys[column]})
+    return asked
 
 
 def write_registry(project: FeatureProject, folder: Path) -> None:
@@ -165,7 +207,7 @@ def apply_shared(project: FeatureProject, folder: Path, history: Path, online: s
         UserError: Feast refuses the definitions.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _quiet():
+    with _alone(folder), _quiet():
         _apply(
             project, folder, history, f"registry_type: sql\n  path: sqlite:///{folder.absolute() / REGISTRY}", online
         )

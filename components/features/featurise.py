@@ -23,9 +23,10 @@ from components.features.describe import describe
 from components.features.feast_store import join_history, load_project, write_registry
 from components.features.history import Rows, write_history
 from components.features.known import Versions, first_versions, remember
+from components.features.on_demand import OnDemandCode
 from components.features.online import HISTORY, write_online
 from components.features.parity import Parity, measure_parity
-from components.features.repository import Service, check_service, locate
+from components.features.repository import REQUEST, Service, check_service, locate
 from components.features.rows import check_columns, parse_times, read_clean, row_ids, typed_rows
 from components.features.split import check_classes, split_by_time
 
@@ -70,7 +71,8 @@ def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None)
     with engine_time("feast"):
         project = load_project(folder, recipe.features.ttl_days)
         service = project.service(recipe.features.service)
-    check_service(service, recipe.features.entities, recipe.features.model_inputs)
+    asked = recipe.features
+    check_service(service, asked.entities, asked.model_inputs, asked.request, recipe.model.text_column)
     rows = Rows(
         versions.clean,
         every,
@@ -85,14 +87,15 @@ def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None)
         with engine_time("feast"):
             features = join_history(project, service, staging / HISTORY, typed)
             write_registry(project, staging)
-        write_online(staging, project.project, service, rows.as_of.to_pydatetime())
+        code = project.code if service.on_demand else None
+        write_online(staging, project.project, service, rows.as_of.to_pydatetime(), code.digest if code else "")
         frame = pd.concat([typed, features], axis=1)[_columns(recipe, service)]
-        parity = _parity(recipe, frame, project.project, service, staging)
+        parity = _parity(recipe, frame, project.project, service, staging, code)
         splits = tuple(_write_split(staging, name, frame.iloc[at]) for name, at in split.positions.items())
         statistics = describe(frame, split, service.features, staging / HISTORY, service.views)
         statistics |= {"as_of": rows.as_of.isoformat()}
         (staging / STATISTICS).write_text(json.dumps(statistics, indent=1, allow_nan=False))
-        record = replace(_record(recipe, verdict, service, rows, splits), skew=parity.skew)
+        record = replace(_record(recipe, verdict, service, rows, splits, code.digest if code else ""), skew=parity.skew)
         record.write(staging)
     return record
 
@@ -137,14 +140,16 @@ def _check_embargo(recipe: Recipe) -> None:
         )
 
 
-def _parity(recipe: Recipe, frame: pd.DataFrame, project: str, service: Service, folder: Path) -> Parity:
+def _parity(
+    recipe: Recipe, frame: pd.DataFrame, project: str, service: Service, folder: Path, code: OnDemandCode | None
+) -> Parity:
     """Compare with online reads, keep the comparison, and refuse skew.
 
     Raises:
         PolicyRefusal: more values differ than the recipe allows.
     """
     ttl = timedelta(days=recipe.features.ttl_days)
-    parity = measure_parity(frame, project, service, recipe.features.model_inputs, folder / HISTORY, ttl)
+    parity = measure_parity(frame, project, service, recipe.features.model_inputs, folder / HISTORY, ttl, code)
     (folder / PARITY).write_text(json.dumps(parity.to_dict(), indent=1, allow_nan=False))
     if not parity.skew <= recipe.features.max_skew:
         about = "no value could be compared"
@@ -161,7 +166,8 @@ def _parity(recipe: Recipe, frame: pd.DataFrame, project: str, service: Service,
 
 def _columns(recipe: Recipe, service: Service) -> list[str]:
     groups = [f"group:{group.name}" for group in recipe.evaluation.groups]
-    return ["row_id", "event_timestamp", "label", "text", *service.join_keys, *service.features, *groups]
+    request = [REQUEST + name for name in recipe.features.request]
+    return ["row_id", "event_timestamp", "label", "text", *service.join_keys, *service.features, *request, *groups]
 
 
 def _write_split(folder: Path, name: str, part: pd.DataFrame) -> SplitRef:
@@ -186,7 +192,12 @@ def _write_split(folder: Path, name: str, part: pd.DataFrame) -> SplitRef:
 
 
 def _record(
-    recipe: Recipe, verdict: ContractVerdict, service: Service, rows: Rows, splits: Sequence[SplitRef]
+    recipe: Recipe,
+    verdict: ContractVerdict,
+    service: Service,
+    rows: Rows,
+    splits: Sequence[SplitRef],
+    on_demand_digest: str,
 ) -> TrainingSetRef:
     named: dict[str, Any] = {
         "features": list(service.features),
@@ -195,6 +206,8 @@ def _record(
         "as_of": rows.as_of.isoformat(),
         "splits": {split.name: split.digest for split in splits},
     }
+    if on_demand_digest:
+        named["on_demand"] = on_demand_digest
     return TrainingSetRef(
         digest=value_digest(named),
         snapshot_digest=verdict.snapshot_digest,
@@ -206,4 +219,6 @@ def _record(
         as_of=rows.as_of.isoformat(),
         embargo_days=recipe.evaluation.embargo_days,
         splits=tuple(splits),
+        on_demand=tuple(name for view in service.on_demand for name in view.features),
+        on_demand_digest=on_demand_digest,
     )

@@ -7,6 +7,7 @@ A published training set carries its own store (`online.db`, described by `onlin
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,9 @@ from components.features.latest.entries import Entry, LatestStore, key_of, unpac
 from components.features.latest.places import open_latest
 from components.features.latest.sqlite import SqliteLatest, settle
 from components.features.materialise import Materialised, materialise
-from components.features.repository import Service, View, nearest
+from components.features.on_demand import OnDemandCode, same_code, utc
+from components.features.repository import EVENT, RequestView, Service, View, locate, nearest
+from components.models.feature_source import FeatureSource
 
 HISTORY = "history"
 ONLINE, DESCRIPTION = "online.db", "online.json"
@@ -45,11 +48,12 @@ def table_of(project: str, view: str) -> str:
     return f"{project}:{view}"
 
 
-def write_online(folder: Path, project: str, service: Service, as_of: datetime) -> None:
+def write_online(folder: Path, project: str, service: Service, as_of: datetime, on_demand: str = "") -> None:
     """Write `online.db` and `online.json` into a folder from its history tables.
 
     Args:
         as_of: the day on which the last outcome became known; all of that day is taken.
+        on_demand: digest of the code of the service's on-demand features, "" where it has none.
     """
     store = SqliteLatest(folder / ONLINE)
     try:
@@ -57,7 +61,7 @@ def write_online(folder: Path, project: str, service: Service, as_of: datetime) 
     finally:
         store.close()
     settle(folder / ONLINE)
-    about = {"project": project, "service": asdict(service)}
+    about = {"project": project, "service": asdict(service), "on_demand_digest": on_demand}
     (folder / DESCRIPTION).write_text(json.dumps(about, indent=1))
 
 
@@ -93,7 +97,30 @@ def describe_online(folder: Path) -> tuple[str, Service]:
         View(view["name"], view["table"], tuple(view["join_keys"]), tuple(view["features"]))
         for view in about["service"]["views"]
     )
-    return about["project"], Service(about["service"]["name"], tuple(about["service"]["features"]), views)
+    on_demand = tuple(
+        RequestView(view["name"], tuple(view["inputs"]), tuple(view["features"]))
+        for view in about["service"].get("on_demand", ())
+    )
+    return about["project"], Service(about["service"]["name"], tuple(about["service"]["features"]), views, on_demand)
+
+
+def on_demand_of(folder: Path, repo: str, features: Sequence[str]) -> OnDemandCode | None:
+    """The code of a published folder's on-demand features, from the feature project; None where none is asked for.
+
+    Args:
+        folder: verified before.
+        repo: the feature project, as the recipe names it.
+        features: those that are asked for.
+
+    Raises:
+        IntegrityError: the project's code is not that which the folder was made with.
+        UserError: there is no such project.
+    """
+    about = json.loads((folder / DESCRIPTION).read_text())
+    _, service = describe_online(folder)
+    if not service.asked_of_request(features):
+        return None
+    return same_code(locate(repo), about["on_demand_digest"], f"training set {folder}")
 
 
 class OnlineReader:
@@ -105,7 +132,14 @@ class OnlineReader:
     """
 
     def __init__(
-        self, store: LatestStore, project: str, service: Service, features: Sequence[str], ttl: timedelta, stale: str
+        self,
+        store: LatestStore,
+        project: str,
+        service: Service,
+        features: Sequence[str],
+        ttl: timedelta,
+        stale: str,
+        code: OnDemandCode | None = None,
     ) -> None:
         """What is read.
 
@@ -116,6 +150,7 @@ class OnlineReader:
             features: names in the order of the answer.
             ttl: how long a value is fresh; 0 = for ever.
             stale: what an old value does: default (missing), refuse, fallback (used and flagged).
+            code: computes the on-demand features among them.
         """
         self.features = tuple(features)
         self._views = [
@@ -130,13 +165,18 @@ class OnlineReader:
         ]
         self._keys = list(dict.fromkeys(view.keys for view in self._views))
         self.join_keys = service.keys_of(features)
+        self._on_demand, self._code = service.asked_of_request(features), code
         self._store, self._ttl, self._stale = store, ttl, stale
 
-    def read(self, entities: Mapping[str, str], at: datetime | None = None) -> dict[str, dict[str, Any]]:
-        """The newest value of each feature.
+    def read(
+        self, entities: Mapping[str, str], request: Mapping[str, Any] | None = None, *, at: datetime | None = None
+    ) -> dict[str, dict[str, Any]]:
+        """The newest value of each feature; those of on-demand views are computed of the request.
 
         Args:
             entities: a text value for each of `join_keys`; others are ignored, an unknown entity has no history.
+            request: what else on-demand features are computed of: text, the recipe's request inputs, and
+                event_timestamp (the moment of the decision if absent).
             at: the moment of the decision (UTC), now if absent; matters only where the recipe has a time to live.
 
         Returns:
@@ -145,7 +185,7 @@ class OnlineReader:
             `features.stale` = fallback the old value.
 
         Raises:
-            UserError: an entity key is missing.
+            UserError: an entity key or a request input is missing, or an on-demand function fails.
             PolicyRefusal: a value is too old and `features.stale` = refuse.
             TransientError: the store does not answer.
             IntegrityError: the store holds other features of a view.
@@ -160,7 +200,21 @@ class OnlineReader:
         for view, entry in zip(self._views, entries, strict=True):
             if entry is not None:
                 self._answers(view, entry, moment, found)
+        if self._on_demand:
+            self._compute({EVENT: moment, **entities, **(request or {})}, found)
         return {name: found.get(name) or dict(UNKNOWN) for name in self.features}
+
+    def _compute(self, request: dict[str, Any], found: dict[str, dict[str, Any]]) -> None:
+        """Add the features of the on-demand views: as of the request."""
+        if self._code is None:
+            raise IntegrityError(f"on-demand view {self._on_demand[0].name}: its code was not given to the reader")
+        request[EVENT] = utc(request[EVENT])
+        as_of = request[EVENT].isoformat()
+        for view in self._on_demand:
+            for name, value in zip(view.features, self._code.compute(view, request), strict=True):
+                if name in self.features:
+                    known = None if math.isnan(value) else value
+                    found[name] = {"value": known, "as_of": as_of, "fresh": True}
 
     def _answers(self, view: _ViewRead, entry: Entry, moment: datetime, found: dict[str, dict[str, Any]]) -> None:
         """Add the view's features that are asked for: all have the entry's time."""
@@ -201,13 +255,15 @@ class OnlineFeatures(OnlineReader):
 
     Attributes:
         record: the training set that the store belongs to.
+        source: which features these are; a model has to have been trained on the same.
     """
 
     def __init__(self, training_set_dir: Path, recipe: Recipe) -> None:
         """Verify the folder, which is never written, and open the store.
 
         Raises:
-            IntegrityError: the folder's bytes differ from its manifest.
+            IntegrityError: the folder's bytes differ from its manifest, or its on-demand features were made by other
+                code than the feature project's.
             UserError: the recipe's model inputs are not in this training set.
             TransientError: the store that the recipe names does not answer.
         """
@@ -220,10 +276,13 @@ class OnlineFeatures(OnlineReader):
                     f"features.model_inputs: {feature!r} is not in training set {training_set_dir}"
                     f"{nearest(feature, self.record.features)}"
                 )
+        self.source = FeatureSource.of(self.record, asked.model_inputs)
         project, service = describe_online(training_set_dir)
+        code = on_demand_of(training_set_dir, asked.repo, asked.model_inputs)
         store: LatestStore
         if asked.online:
             store = open_latest(with_environment(asked.online, "features.online"))
         else:
             store = SqliteLatest(training_set_dir / ONLINE, read_only=True)
-        super().__init__(store, project, service, asked.model_inputs, timedelta(days=asked.ttl_days), asked.stale)
+        ttl = timedelta(days=asked.ttl_days)
+        super().__init__(store, project, service, asked.model_inputs, ttl, asked.stale, code)

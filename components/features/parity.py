@@ -18,8 +18,9 @@ from typing import Any
 import pandas as pd
 
 from components.features.latest.sqlite import SqliteLatest
+from components.features.on_demand import OnDemandCode
 from components.features.online import OnlineReader, fill
-from components.features.repository import Service
+from components.features.repository import REQUEST, TEXT, Service
 
 MOMENTS, ROWS_A_MOMENT, EXAMPLES = 12, 25, 5
 TOLERANCE = 1e-9
@@ -58,17 +59,25 @@ class Parity:
 
 
 def measure_parity(
-    frame: pd.DataFrame, project: str, service: Service, features: Sequence[str], history: Path, ttl: timedelta
+    frame: pd.DataFrame,
+    project: str,
+    service: Service,
+    features: Sequence[str],
+    history: Path,
+    ttl: timedelta,
+    code: OnDemandCode | None = None,
 ) -> Parity:
     """Compare sampled rows of a training set with online reads as of their moments.
 
     Args:
-        frame: the rows: event_timestamp (UTC), the join keys, and the features as training has them.
+        frame: the rows: event_timestamp (UTC), the join keys, text, `request:<name>`, and the features as training has
+            them.
         project: the feature project's name.
         service: holds the features.
         features: which are compared.
         history: the folder of history tables that the rows were joined from.
         ttl: the recipe's time to live.
+        code: what computes the service's on-demand features.
     """
     rows = sample(frame)
     found: list[Difference] = []
@@ -76,12 +85,12 @@ def measure_parity(
     by_feature = dict.fromkeys(features, 0)
     with tempfile.TemporaryDirectory(prefix="pilotline-parity-") as scratch:
         store = SqliteLatest(Path(scratch) / "online.db")
-        with OnlineReader(store, project, service, features, ttl, "default") as reader:
+        with OnlineReader(store, project, service, features, ttl, "default", code) as reader:
             for moment, there in rows.groupby("event_timestamp", sort=True):
                 fill(store, project, service, history, moment.to_pydatetime())
                 for row in there.to_dict("records"):
                     keys = {key: str(row[key]) for key in reader.join_keys}
-                    online = reader.read(keys, at=moment.to_pydatetime())
+                    online = reader.read(keys, _request(row, service), at=moment.to_pydatetime())
                     for name in features:
                         values += 1
                         pair = _number(row[name]), online[name]["value"]
@@ -90,6 +99,12 @@ def measure_parity(
                             found.append(Difference(name, keys, moment.isoformat(), *pair))
     moments = rows["event_timestamp"].nunique()
     return Parity(len(rows), moments, values, len(found), by_feature, tuple(found[:EXAMPLES]))
+
+
+def _request(row: dict[str, Any], service: Service) -> dict[str, Any]:
+    """What the row's request carried, as the scoring service gets it."""
+    given = {name.removeprefix(REQUEST): str(value) for name, value in row.items() if name.startswith(REQUEST)}
+    return given | {key: str(row[key]) for key in service.join_keys} | {TEXT: str(row.get(TEXT) or "")}
 
 
 def sample(frame: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from components.core.errors import UserError
 from components.core.recipe import Recipe
-from components.features.repository import RESERVED, nearest
+from components.features.repository import PREFIXES, REQUEST, RESERVED, nearest
 
 YEARS = range(1970, 2200)  # Feast counts time from 1970, and its engines in nanoseconds, which end in 2262
 
@@ -28,7 +28,7 @@ def typed_rows(clean: pd.DataFrame, recipe: Recipe) -> pd.DataFrame:
     """One typed row a clean row, in the same order.
 
     Columns: row_id (str), event_timestamp (UTC), label (int8), text (str), a str column an entity key, and a bool
-    column `group:<name>` a group.
+    column `group:<name>` a group, and a str column `request:<name>` a request input.
 
     Raises:
         UserError: a column that the recipe names is absent, a date cannot be read, or a row has no label.
@@ -44,6 +44,8 @@ def typed_rows(clean: pd.DataFrame, recipe: Recipe) -> pd.DataFrame:
     )
     for key, column in recipe.features.entities.items():
         typed[key] = clean[column]
+    for name, column in recipe.features.request.items():
+        typed[REQUEST + name] = clean[column]
     for group in recipe.evaluation.groups:
         value = clean[group.column]
         inside = pd.Series(False, index=clean.index)
@@ -60,6 +62,7 @@ def check_columns(columns: Sequence[str], recipe: Recipe) -> None:
     asked = {"source.time_column": recipe.source.time_column, "model.label_column": recipe.model.label_column}
     asked |= {f"source.key[{at}]": column for at, column in enumerate(recipe.source.key)}
     asked |= {f"features.entities.{key}": column for key, column in recipe.features.entities.items()}
+    asked |= {f"features.request.{name}": column for name, column in recipe.features.request.items()}
     if recipe.model.text_column:
         asked["model.text_column"] = recipe.model.text_column
     for group in recipe.evaluation.groups:
@@ -67,8 +70,10 @@ def check_columns(columns: Sequence[str], recipe: Recipe) -> None:
         if not group.contains and not group.equals:
             raise UserError(f"evaluation.groups {group.name!r}: give `contains` or `equals`, or it holds no row")
     for key in recipe.features.entities:
-        if key in RESERVED or key.startswith("group:"):
+        if key.lower() in RESERVED or key.lower().startswith(PREFIXES):
             raise UserError(f"features.entities: the name {key!r} is reserved; rename the join key")
+        if key in recipe.features.request:
+            raise UserError(f"features.request: {key!r} is an entity, which on-demand functions may take; leave it out")
     for where, column in asked.items():
         if column not in columns:
             raise UserError(f"{where}: the clean rows have no column {column!r}{nearest(column, columns)}")

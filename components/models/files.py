@@ -54,6 +54,7 @@ def read_signature(model_dir: Path) -> dict[str, Any]:
     """The model's signature (`pilotline.json`); IntegrityError where it is absent or incomplete."""
     signature = _json(model_dir / SIGNATURE)
     asked = {"family", "labels", "label_token_ids", "features", "bucket_edges", "text_tokens", "calibration"}
+    asked |= {"feature_service", "prompt"}
     if not isinstance(signature, dict) or (missing := sorted(asked - set(signature))):
         detail = "not an object" if not isinstance(signature, dict) else f"{missing[0]!r} is missing"
         raise IntegrityError(f"{model_dir / SIGNATURE}: {detail}; train the model again")

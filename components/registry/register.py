@@ -14,6 +14,7 @@ from components.core.ledger import Ledger
 from components.core.publish import publishing, verify
 from components.core.recipe import Recipe
 from components.core.records import Evidence, ModelRef, ModelVersionRef, RuleResult, TrainingSetRef
+from components.models.feature_source import FeatureSource, check_source
 from components.models.files import model_digest, read_signature
 from components.registry.aliases import CHALLENGER, sync_aliases
 from components.registry.card import write_card
@@ -65,12 +66,15 @@ def register(
         contract_digest: digest of the data contract, where it is known.
 
     Raises:
-        IntegrityError: what is handed over does not belong together or was altered.
+        IntegrityError: what is handed over does not belong together or was altered, or the model reads features of
+            another service, order or code than the recipe and its training set.
         PolicyRefusal: the evidence was judged against another champion than the ledger names; judge again.
         TransientError: the registry or the ledger does not answer.
     """
     name = safe_name(recipe.model.name, "model name")
     given = _handover(model, training_set, evidence)
+    source = FeatureSource.of(given.rows, recipe.features.model_inputs)
+    check_source(given.signature, source, f"model {given.model.digest[:12]}")
     version_key = value_digest([name, given.model.digest, given.evidence.record_digest, recipe.digest])
     key = f"registered:{safe_name(run_id, 'run id')}:{version_key}"
     if (done := ledger.find(key)) is not None:

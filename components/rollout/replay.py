@@ -17,6 +17,7 @@ from components.rollout.observations import valid_score
 
 Row = Mapping[str, object]
 REPLAY = "replay"
+GIVEN, TIME = "request:", "event_timestamp"
 
 
 @dataclass
@@ -24,7 +25,8 @@ class Replay:
     """Test rows as they are sent, the score that evaluation gave to each, and its known label.
 
     A row holds row_id, text, "entities" (join key to value), "features" (name to value, None where there is no
-    history) and `replay`: True; never the label or a group.
+    history) and `replay`: True, and "request" (what else features of the request are computed of) where there are
+    such features; never the label or a group.
     """
 
     rows: list[dict[str, object]]
@@ -72,13 +74,20 @@ class Replay:
 
 def _request(row: Mapping[str, object], ref: TrainingSetRef) -> dict[str, object]:
     """What is sent of a test row."""
-    return {
+    request = {
         "row_id": str(row["row_id"]),
         "text": str(row.get("text") or ""),
         "entities": {name: row[name] for name in ref.entities},
         "features": {name: row[name] for name in ref.features},
         REPLAY: True,
     }
+    return request | {"request": _given(row)} if ref.on_demand else request
+
+
+def _given(row: Mapping[str, object]) -> dict[str, object]:
+    """What features of the request are computed of, beside entities and text."""
+    named = {name.removeprefix(GIVEN): value for name, value in row.items() if name.startswith(GIVEN)}
+    return named | {TIME: row[TIME]}
 
 
 def _table(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:

@@ -11,7 +11,8 @@ from components.core.protocols import ServingStack
 from components.core.publish import publishing, verify
 from components.core.recipe import Recipe
 from components.core.records import Evidence, ModelVersionRef, RolloutReport, TrainingSetRef
-from components.models.files import model_digest
+from components.models.feature_source import FeatureSource, check_source
+from components.models.files import model_digest, read_signature
 from components.rollout.margins import Margins
 from components.rollout.replay import Replay
 from components.rollout.slo import check_slo_settings
@@ -50,7 +51,8 @@ def roll_out(
     Raises:
         UserError: settings with which nothing could be shown.
         PolicyRefusal: the gate did not let the version through.
-        IntegrityError: model, version, evidence and training set do not belong together.
+        IntegrityError: model, version, evidence and training set do not belong together, or a version reads other
+            features than would be served.
         TransientError: the stack failed, and not through the candidate; traffic is on stable, run again.
     """
     ref = preflight(recipe, version, training_set, evidence, model_dirs)
@@ -94,6 +96,8 @@ def preflight(
         if (directory := model_dirs.get(role)) is None:
             raise IntegrityError(f"no model directory for the {role}; register the model again")
         _same(f"the {role} version and its directory", digest, model_digest(directory))
+        source = FeatureSource.of(rows, recipe.features.model_inputs)
+        check_source(read_signature(directory), source, f"the {role} version", exact=role == "candidate")
     if ref.champion_version:
         Margins.of(recipe)
     else:

@@ -18,10 +18,12 @@ from pydantic import (
 
 from components.core.recipe import Recipe
 from components.serving.deciding import Outcome
+from components.serving.moments import MOMENT
 
 LARGEST_TEXT = 50_000  # characters
 MOST_ITEMS = 64
 
+Text = Annotated[str, StringConstraints(strict=True, max_length=LARGEST_TEXT)]
 EntityValue = Annotated[str, StringConstraints(strict=True, max_length=256)] | StrictInt
 
 
@@ -32,9 +34,13 @@ class Closed(BaseModel):
 
 
 class Input(Closed):
-    """What is to be decided on; the text is not kept."""
+    """What is to be decided on, and when it happened (now, if absent); the text is not kept.
 
-    text: Annotated[str, StringConstraints(strict=True, max_length=LARGEST_TEXT)] = ""
+    The recipe's request inputs stand beside, each a text, "" if absent.
+    """
+
+    text: Text = ""
+    event_timestamp: Annotated[str, StringConstraints(strict=True, pattern=MOMENT)] | None = None
 
 
 class FeatureSeen(BaseModel):
@@ -85,10 +91,12 @@ class FeedbackAnswer(BaseModel):
 
 
 def request_models(recipe: Recipe) -> tuple[Any, Any]:
-    """Request types of this recipe: its entity keys and its labels are part of the schema."""
+    """Request types of this recipe: its entity keys, request inputs and labels are part of the schema."""
     keys: dict[str, Any] = dict.fromkeys(recipe.features.entities, (EntityValue, ...))
     entities = create_model("Entities", __base__=Closed, **keys)
-    one = create_model("DecisionRequest", __base__=Closed, entities=(entities, ...), input=(Input, Input()))
+    given: dict[str, Any] = dict.fromkeys(recipe.features.request, (Text, ""))
+    inputs = create_model("Input", __base__=Input, **given)
+    one = create_model("DecisionRequest", __base__=Closed, entities=(entities, ...), input=(inputs, inputs()))
     items = Annotated[list[one], Field(min_length=1, max_length=MOST_ITEMS)]  # type: ignore[valid-type]
     batch = create_model("BatchRequest", __base__=Closed, items=(items, ...))
     request = Annotated[

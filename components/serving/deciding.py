@@ -16,9 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from components.core.errors import PilotlineError, TransientError, one_line
+from components.models.feature_source import FeatureSource, check_source
 from components.models.spec import Renderer, spec_for
 from components.serving.asking import Answer, ArmAsker, FeatureValues, InForce
 from components.serving.control import CANARY, STABLE, ArmState, read_state
@@ -35,10 +36,16 @@ logger = logging.getLogger(__name__)
 
 
 class OnlineFeatures(Protocol):
-    """Features as known now: `read` gives name → {"value", "as_of", "fresh"}."""
+    """Features as known now: `read` gives name → {"value", "as_of", "fresh"}; `source` says which they are."""
 
-    def read(self, entities: Mapping[str, str]) -> FeatureValues:
-        """Values for one row of entities."""
+    @property
+    def source(self) -> FeatureSource:
+        """The feature service, its features that are read, and the code of those of the request."""
+        ...
+
+    def read(self, entities: Mapping[str, str], request: Mapping[str, Any]) -> FeatureValues:
+        """Values for one row of entities; `request` holds the text, the recipe's request inputs and, if the caller
+        gave it, event_timestamp."""
         ...
 
 
@@ -108,8 +115,8 @@ class Decider:
             logger.error("state not in force: %s", self.state_error)
         self._seen = (about.st_mtime_ns, about.st_ino)
 
-    async def decide(self, entities: Mapping[str, str], text: str) -> Outcome:
-        """Answer one request and queue its record.
+    async def decide(self, entities: Mapping[str, str], text: str, request: Mapping[str, Any]) -> Outcome:
+        """Answer one request and queue its record; `request` is what features of the request are computed of.
 
         Raises:
             TransientError: the decision log cannot take the record, so there is no answer.
@@ -121,7 +128,7 @@ class Decider:
         decision_id = uuid.uuid4().hex
         if not self._log.healthy:
             raise TransientError(self._log.error or "the decision log is full")
-        features = await self._read(entities)
+        features = await self._read(entities, {"text": text, **request})
         answer = await self._asker.ask(now, drawn, features, text, decision_id, self._share(now, drawn))
         failure = answer.failure
         if failure and drawn == CANARY and STABLE in state.arms and features is not None:
@@ -175,16 +182,19 @@ class Decider:
             key = (arm.model_dir, arm.digest)
             if key not in self._cache:
                 self._cache[key] = spec_for(arm.family).renderer(Path(arm.model_dir))
+            what = f"{name} version {arm.version}"
+            check_source(self._cache[key].signature, self._features.source, what, exact=False)
             renderers[name] = self._cache[key]
         return InForce(state, renderers)
 
     def _share(self, now: InForce, drawn: str) -> float:
         return self._timeout * (CANARY_SHARE if drawn == CANARY and STABLE in now.state.arms else 1.0)
 
-    async def _read(self, entities: Mapping[str, str]) -> FeatureValues | None:
+    async def _read(self, entities: Mapping[str, str], request: Mapping[str, Any]) -> FeatureValues | None:
+        reading, loop = self._features.read, asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._timeout * CANARY_SHARE):
-                return await asyncio.get_running_loop().run_in_executor(self._reader, self._features.read, entities)
+                return await loop.run_in_executor(self._reader, reading, entities, request)
         except Exception:
             logger.exception("features could not be read")
             return None

@@ -96,7 +96,8 @@ class Drive:
     async def _one(self, client: Any, index: int, row: Row, arrival: float) -> None:
         import aiohttp
 
-        body = {"entities": dict(row["entities"]), "input": {"text": row.get("text") or ""}}
+        given = {"text": row.get("text") or "", **row.get("request", {})}
+        body = {"entities": dict(row["entities"]), "input": given}
         headers = {"content-type": "application/json"}
         status, answer = 0, None
         try:

@@ -16,6 +16,7 @@ from components.core.recipe import Recipe, parse_recipe
 from components.serving.api import BatchAnswer, DecisionAnswer, FeedbackAnswer, answer_of, request_models
 from components.serving.deciding import Decider, OnlineFeatures, Outcome
 from components.serving.decision_log import ConflictingFeedbackError, DecisionLog, UnknownDecisionError
+from components.serving.moments import moment
 from components.serving.problems import PROBLEM_JSON, BodyLimit, ProblemError, install_problems
 from components.serving.service_metrics import ServiceMeters
 
@@ -115,7 +116,7 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
 
     async def decided(item: Any, background: BackgroundTasks) -> Outcome:
         try:
-            outcome = await held["decider"].decide(_texts(item.entities), item.input.text)
+            outcome = await held["decider"].decide(_texts(item.entities), *_input(item.input))
         except TransientError as error:
             raise ProblemError(503, str(error)) from error
         meters.count(outcome)
@@ -193,6 +194,14 @@ def _reads(model: Any) -> Callable[[Handler], Handler]:
         return handler
 
     return marked
+
+
+def _input(given: Any) -> tuple[str, dict[str, Any]]:
+    """The text, and what else the request carries that the caller gave."""
+    values = {name: value for name, value in given.model_dump().items() if value is not None}
+    if "event_timestamp" in values:
+        values["event_timestamp"] = moment(values["event_timestamp"])
+    return values.pop("text"), values
 
 
 def _texts(entities: Any) -> Mapping[str, str]:

@@ -205,7 +205,7 @@ class LocalStack:
         """Send rows through the scoring service at `rate` a second, open loop; decisions in order of arrival.
 
         Args:
-            rows: mappings with "entities" (join key → text) and "text".
+            rows: mappings with "entities" (join key → text), "text" and, where there is more, "request".
             stop: sees the decisions so far, in order of arrival, and ends the run by returning true.
         """
         self._wait_for_service()

@@ -8,7 +8,7 @@ See components/features/repository.py for the convention that this file follows.
 from collections.abc import Callable
 from datetime import timedelta
 
-from feast import Entity, FeatureService, FeatureView, Field, ValueType
+from feast import Entity, FeatureService, FeatureView, Field, OnDemandFeatureView, ValueType
 from feast.data_source import DataSource
 from feast.types import Float64
 
@@ -17,12 +17,15 @@ OWNER = "complaint-triage"
 WINDOWS = (7, 30, 90, 365)
 
 
-def definitions(source: Callable[[str], DataSource], ttl: timedelta) -> list[Entity | FeatureView | FeatureService]:
-    """Entities, feature views and the feature service.
+def definitions(
+    source: Callable[[str], DataSource], ttl: timedelta, request: Callable[..., OnDemandFeatureView]
+) -> list[Entity | FeatureView | OnDemandFeatureView | FeatureService]:
+    """Entities, feature views and the feature services.
 
     Args:
         source: gives the data source of a history table, made by the SQL file of that name.
         ttl: how long a value lives; 0 for ever.
+        request: gives the on-demand view that the function of its name in on_demand.py computes.
     """
     company = _entity("company", "The company complained about, by its name in the export.")
     state = _entity("state", "The consumer's state, as a two-letter code.")
@@ -84,8 +87,20 @@ def definitions(source: Callable[[str], DataSource], ttl: timedelta) -> list[Ent
         owner=OWNER,
         tags={"grain": "one row a state and moment at which a window changes"},
     )
-    views = {"v1": [company_history, state_history]}
-    views["v2"] = [*views["v1"], company_windows, state_windows]
+    complaint_request = request(
+        "complaint_request",
+        [
+            _feature("narrative_words", "words", "Words of the narrative; none where there is no narrative."),
+            _feature("narrative_masked_share", "share", "Share of the narrative's words that the publisher masked."),
+            _feature("narrative_digit_share", "share", "Share of the narrative's characters that are digits."),
+            _feature("received_weekday", "days since Monday", "Weekday on which the complaint was received, 0 to 6."),
+        ],
+        description="What the complaint itself says, as it is received.",
+        owner=OWNER,
+        tags={"grain": "one request"},
+    )
+    views: dict[str, list[FeatureView | OnDemandFeatureView]] = {"v1": [company_history, state_history]}
+    views["v2"] = [*views["v1"], company_windows, state_windows, complaint_request]
     services = [
         FeatureService(
             name=f"complaint_triage_{version}",
@@ -94,7 +109,9 @@ def definitions(source: Callable[[str], DataSource], ttl: timedelta) -> list[Ent
             owner=OWNER,
             tags={"label": "closed with monetary or non-monetary relief"},
         )
-        for (version, used), what in zip(views.items(), ("totals", "totals and trailing windows"), strict=True)
+        for (version, used), what in zip(
+            views.items(), ("totals", "totals, trailing windows, the complaint itself"), strict=True
+        )
     ]
     return [company, state, *views["v2"], *services]
 

@@ -52,6 +52,7 @@ class Case:
     history: pd.DataFrame
     recipe: dict[str, Any]
     properties: list[dict[str, Any]]
+    on_demand: tuple[str, ...] = ()
 
     def split(self, name: str) -> pd.Series:
         """Which rows are in a split."""
@@ -98,6 +99,7 @@ class Case:
                 as_of=last.isoformat(),
                 embargo_days=DELAY,
                 splits=splits,
+                on_demand=self.on_demand,
             ).write(staging)
         return folder / "clean", folder / "rows"
 

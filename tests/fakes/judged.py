@@ -125,6 +125,8 @@ def publish_model(folder: Path, rows: TrainingSetRef, weight: float = 5.0, run: 
             "labels": ["no", "yes"],
             "label_token_ids": [1, 2],
             "features": list(FEATURES),
+            "feature_service": rows.feature_service,
+            "prompt": "",
             "bucket_edges": {name: [0.5] for name in FEATURES},
             "text_tokens": 8,
             "calibration": {"slope": 1.0, "intercept": 0.0},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,11 @@ from components.core.records import Evidence, ModelVersionRef, RolloutReport, Sp
 from components.models.files import model_digest
 from components.rollout.rollout import roll_out
 from tests.fakes.fake_serving import FakeServing, fake_score
+
+SIGNATURE = {
+    "family": "causal_lm", "labels": ["no", "yes"], "label_token_ids": [1, 2], "features": ["count"], "text_tokens": 8,
+    "feature_service": "s", "prompt": "", "bucket_edges": {"count": [0.5]}, "calibration": None,
+}  # fmt: skip
 
 
 def small_recipe(**rollout: Any) -> Recipe:
@@ -115,7 +121,7 @@ def _model(models: Path, content: str) -> Path:
     staged = models / content / "model"
     staged.mkdir(parents=True)
     (staged / "model.safetensors").write_text(content)
-    (staged / "pilotline.json").write_text("{}")
+    (staged / "pilotline.json").write_text(json.dumps(SIGNATURE))
     home = models / model_digest(staged)
     staged.parent.rename(home)
     return home / "model"

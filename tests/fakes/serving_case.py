@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from components.core.recipe import Recipe, parse_recipe
+from components.models.feature_source import FeatureSource
 
 if TYPE_CHECKING:
     from components.core.protocols import Served
@@ -55,6 +56,7 @@ def make_shell(folder: Path, note: str = "") -> Path:
     import numpy as np
     from safetensors.numpy import save_file
 
+    from components.models.causal_lm.prompt import template
     from components.models.causal_lm.tokenizer import label_token, save_tokenizer, special_tokens, train_tokenizer
     from components.models.files import SIGNATURE
 
@@ -87,7 +89,8 @@ def make_shell(folder: Path, note: str = "") -> Path:
         "feature_service": "s",
         "bucket_edges": {"count": [1.0, 10.0, 100.0], "rate": [0.1, 0.2, 0.5]},
         "text_tokens": 32,
-        "prompt": note,
+        "prompt": template(FEATURES, 32),
+        "note": note,
         "calibration": {"slope": 0.5, "intercept": 0.0},
         "training_set_digest": "",
         "recipe_digest": "",
@@ -148,7 +151,9 @@ def fixed_features(entities: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 class FixedFeatures:
     """`fixed_features` as the scoring service wants them; the shop "shop-broken" makes the store fail."""
 
-    def read(self, entities: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    source = FeatureSource("s", FEATURES)
+
+    def read(self, entities: Mapping[str, str], request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Values for one row of entities."""
         if entities["shop"] == "shop-broken":
             raise RuntimeError("the store is gone")

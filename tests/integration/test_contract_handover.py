@@ -230,6 +230,20 @@ def test_a_feature_without_history_needs_a_declaration(case: Case, tmp_path: Pat
     assert verdict.passed, verdict.reason
 
 
+def test_a_feature_of_the_request_is_known_where_its_inputs_are(case: Case, tmp_path: Path) -> None:
+    """It has no history and needs none; an input that is known only after the outcome is refused."""
+    case.history = case.history.rename(columns={"shop_rate": "another"})
+    case.on_demand = ("shop_rate",)
+    case.recipe["features"] |= {"request": {"said": "words"}}
+    verdict = case.guard(tmp_path / "a")
+    assert verdict.passed, verdict.reason
+    told = [rule for rule in verdict.guards if rule.rule == "known before its row"]
+    assert [(rule.outcome, rule.observed) for rule in told] == [("info", "of the request")]
+    case.recipe["features"] |= {"request": {"said": "outcome"}}
+    late = broken(case.guard(tmp_path / "b"))["known at the event"]
+    assert [(rule.subject, rule.outcome) for rule in late] == [("request input said", "fail")]
+
+
 def _training_contract(folder: Path, maximum: float = 1.0, availability: str = "", severity: str = "error") -> Path:
     more = [{"property": "ruleSeverity", "value": severity}]
     more += [{"property": "availability", "value": availability}] if availability else []

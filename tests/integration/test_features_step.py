@@ -151,7 +151,11 @@ def _short(frame: pd.DataFrame) -> None:
     ("change", "recipe", "words"),
     [
         (None, {"features": {"model_inputs": ["company_relief"]}}, "did you mean 'company_relief_rate'"),
-        (None, {"features": {"service": "complaint_triage_v2"}}, "did you mean 'complaint_triage_v1'"),
+        (
+            None,
+            {"features": {"service": "complaint_triage_v9"}},
+            "has no feature service .*did you mean 'complaint_triage_v",
+        ),
         (None, {"features": {"entities": {"company": "Company"}}}, "joins on 'state'; add state"),
         (None, {"features": {"repo": "feature_repo/nothing"}}, "features.repo 'feature_repo/nothing': not found"),
         (None, {"features": {"repo": "components"}}, "holds no features.py"),

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from components.core.errors import UserError
 from components.models.causal_lm.buckets import quantile_edges
-from components.models.causal_lm.prompt import Renderer
+from components.models.causal_lm.prompt import Renderer, template
 from components.models.causal_lm.text import normalise
 from components.models.causal_lm.tokenizer import label_token, save_tokenizer, special_tokens, train_tokenizer
+from components.models.feature_source import FeatureSource
 from components.models.files import SIGNATURE
 
 if TYPE_CHECKING:
@@ -96,16 +97,14 @@ def encode(renderer: Renderer, frame: pd.DataFrame) -> EncodedRows:
 
 
 def _signature(recipe: Recipe, ref: TrainingSetRef, edges: dict[str, list[float]]) -> dict[str, Any]:
-    features = recipe.features.model_inputs
-    shown = " ".join(f"<{name}=BUCKET>" for name in features)
+    source = FeatureSource.of(ref, recipe.features.model_inputs)
     return {
         "family": recipe.model.family,
         "labels": list(recipe.model.labels),
-        "features": list(features),
-        "feature_service": ref.feature_service,
+        **source.signed(),
         "bucket_edges": edges,
         "text_tokens": recipe.model.text_tokens,
-        "prompt": " ".join(part for part in ("<s>", shown, "TEXT" * bool(recipe.model.text_tokens), "<ans>") if part),
+        "prompt": template(source.features, recipe.model.text_tokens),
         "calibration": None,
         "training_set_digest": ref.digest,
         "recipe_digest": recipe.digest,

@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
+def template(features: Sequence[str], text_tokens: int) -> str:
+    """The prompt in words, part of the signature: a renderer that renders another refuses the model."""
+    return " ".join([BEGIN, *(f"<{name}=BUCKET>" for name in features), *["TEXT"] * bool(text_tokens), ANSWER])
+
+
 class Renderer:
     """Turns inputs into token ids and the two label log probabilities into a decision.
 
@@ -162,6 +167,12 @@ class Renderer:
         return int(found)
 
     def _check(self) -> None:
+        ours = template(self.features, self.text_tokens)
+        if self.signature["prompt"] != ours:
+            raise IntegrityError(
+                f"the model was trained on the prompt {str(self.signature['prompt'])[:200]!r}, and this code renders "
+                f"{ours[:200]!r}; serve it with the code it was trained by, or train again"
+            )
         given = self.signature.get("label_token_ids")
         if given is not None and list(given) != self.label_token_ids:
             raise IntegrityError(f"label token ids {given} are not the tokenizer's {self.label_token_ids}; train again")
