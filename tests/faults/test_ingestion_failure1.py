@@ -51,8 +51,12 @@ def both(home: str, run_id: str, recipe: str, code_version: str, expected_digest
 
 
 def _case(folder: Path) -> Recipe:
+    return recipe_for(folder / "rows.csv", _contract(folder))
+
+
+def _contract(folder: Path) -> Path:
     properties = [{"name": name, "logicalType": "string"} for name in ("id", "day", "text")]
-    return recipe_for(folder / "rows.csv", contract_file(folder / "case.yaml", properties))
+    return contract_file(folder / "case.yaml", properties)
 
 
 def _execute(home: Home, recipe: Recipe, expected: str) -> tuple[str, dict[str, Any], dict[str, int]]:
@@ -107,7 +111,8 @@ def test_a_source_that_changed_under_way_is_not_mixed_in(tmp_path: Path) -> None
 
 
 def _database_case(folder: Path) -> Recipe:
-    return recipe_for(f"sqlite:///{folder / 'rows.db'}", query="SELECT id, day, text FROM rows")
+    uri = f"sqlite:///{folder / 'rows.db'}"
+    return recipe_for(uri, _contract(folder), query="SELECT id, day, text FROM rows")
 
 
 def _change_file(folder: Path, text: str) -> None:
