@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from components.features.on_demand import OnDemandCode
 from components.features.online import HISTORY, write_online
 from components.features.parity import Parity, measure_parity
 from components.features.repository import REQUEST, Service, check_service, locate
-from components.features.rows import check_columns, parse_times, read_clean, row_ids, typed_rows
+from components.features.rows import check_columns, parse_times, read_clean, refuse_future, row_ids, typed_rows
 from components.features.split import check_classes, split_by_time
 
 CLEAN = "clean.parquet"
@@ -45,7 +45,7 @@ def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None)
 
     Raises:
         UserError: the recipe names something that is not there, a date cannot be read, a split is empty or has one
-            label only, or a history table looks into the future.
+            label only, events lie in the future, a history table looks there, or a model input never has a value.
         ContractViolation: the contract did not pass.
         PolicyRefusal: online reads as of then differ from the training rows by more than features.max_skew.
         IntegrityError: the input folder's bytes differ from its manifest.
@@ -90,6 +90,7 @@ def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None)
         code = project.code if service.on_demand else None
         write_online(staging, project.project, service, rows.as_of.to_pydatetime(), code.digest if code else "")
         frame = pd.concat([typed, features], axis=1)[_columns(recipe, service)]
+        _refuse_empty(recipe, service, frame, staging / HISTORY)
         parity = _parity(recipe, frame, project.project, service, staging, code)
         splits = tuple(_write_split(staging, name, frame.iloc[at]) for name, at in split.positions.items())
         statistics = describe(frame, split, service.features, staging / HISTORY, service.views)
@@ -110,6 +111,7 @@ def _versions(recipe: Recipe, raw: pd.DataFrame, verdict: ContractVerdict, known
     name = verdict.clean_digest or value_digest(
         {"snapshot": verdict.snapshot_digest, "contract": verdict.contract_digest}
     )
+    refuse_future(event, datetime.now(UTC))
     if known is None or raw.empty:
         versions = first_versions(raw, keys, event)
     else:
@@ -137,6 +139,24 @@ def _check_embargo(recipe: Recipe) -> None:
         raise UserError(
             f"evaluation.embargo_days {embargo} is shorter than features.label_delay_days {delay}: outcomes of one "
             "split would not be known when the next begins; raise it"
+        )
+
+
+def _refuse_empty(recipe: Recipe, service: Service, frame: pd.DataFrame, history: Path) -> None:
+    """A model input that no row has a value of teaches nothing, and shows that its view is broken."""
+    for name in recipe.features.model_inputs:
+        if frame[name].notna().any():
+            continue
+        view = next((view for view in service.views if name in view.features), None)
+        if view is None:
+            raise UserError(
+                f"features.model_inputs: {name!r} has no value in any row; see its function in on_demand.py"
+            )
+        rows = pq.ParquetFile(history / f"{view.table}.parquet").metadata.num_rows
+        why = f"holds {rows} rows, none of them known of a row's {', '.join(view.join_keys)} when it was received"
+        raise UserError(
+            f"features.model_inputs: {name!r} has no value in any row: the history of {view.table}.sql "
+            f"{why if rows else 'is empty, or was made later than all that is known'}; mend the SQL, or read a longer interval of the source"
         )
 
 

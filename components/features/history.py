@@ -65,7 +65,8 @@ def write_history(repo: Path, views: Sequence[View], rows: Rows, out: Path, cuts
         cuts: moments of the past at which each table is checked for values that were not yet known.
 
     Raises:
-        UserError: a SQL file is missing, fails, lacks a column, has two rows for one key and moment, or looks ahead.
+        UserError: a SQL file is missing, fails, lacks a column, has two rows for one key and moment, looks ahead, or
+            has values of the future only. What becomes known later (a window that ends) is left out.
     """
     out.mkdir(parents=True, exist_ok=True)
     with closing(_connect(rows)) as connection:
@@ -77,7 +78,10 @@ def write_history(repo: Path, views: Sequence[View], rows: Rows, out: Path, cuts
             whole = query.run(connection, rows, None)
             for cut in cuts:
                 _refuse_foresight(query, connection, rows, whole, cut)
-            pq.write_table(_until(whole, _end_of_known(rows)), out / f"{table}.parquet")
+            known = _until(whole, _end_of_known(rows))
+            if whole.num_rows and not known.num_rows:
+                _refuse_future(query, whole, _end_of_known(rows))
+            pq.write_table(known, out / f"{table}.parquet")
 
 
 @dataclass(frozen=True)
@@ -197,6 +201,16 @@ def _until(table: pa.Table, moment: pd.Timestamp) -> pa.Table:
     for name in MOMENTS:
         table = table.filter(pc.less_equal(table[name], limit))
     return table
+
+
+def _refuse_future(query: _Query, whole: pa.Table, end: pd.Timestamp) -> None:
+    """Of which nothing is left though it has rows; records that were only made later are no mistake."""
+    first = pc.min(whole["event_timestamp"]).as_py()
+    if first > end:
+        raise UserError(
+            f"{query.where}: all {whole.num_rows} rows are of the future: the first event_timestamp is "
+            f"{first:%Y-%m-%d %H:%M}, but what these rows tell is known until {end:%Y-%m-%d}; use known_timestamp"
+        )
 
 
 def _refuse_foresight(

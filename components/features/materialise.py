@@ -21,6 +21,7 @@ from components.core.errors import UserError, one_line
 from components.features.latest.entries import LatestStore, Written, key_of, pack_numbers
 
 ROWS = 50_000
+EVENT, CREATED = "pilotline:event", "pilotline:created"  # beside the project's own names
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def _newest(
     wanted = ", ".join(_quoted(name) for name in ("event_timestamp", "created_timestamp", *features))
     with closing(duckdb.connect(config={"threads": 2})) as connection:
         newest = f"""
-            SELECT {keys}, epoch_us(event_timestamp) AS event, epoch_us(created_timestamp) AS created,
+            SELECT {keys}, epoch_us(event_timestamp) AS "{EVENT}", epoch_us(created_timestamp) AS "{CREATED}",
                    {", ".join(f"CAST({_quoted(name)} AS DOUBLE) AS {_quoted(name)}" for name in features)}
             FROM (SELECT {keys}, {wanted} FROM read_parquet(?)
                   WHERE epoch_us(created_timestamp) BETWEEN ? AND ?)
@@ -91,7 +92,7 @@ def _written(batch: pa.RecordBatch, join_keys: Sequence[str], features: Sequence
     columns = [batch.column(name).to_pylist() for name in join_keys]
     numbers = [batch.column(name).to_numpy(zero_copy_only=False) for name in features]
     bodies = pack_numbers(features, np.column_stack(numbers) if numbers else np.empty((batch.num_rows, 0)))
-    events, made = (batch.column(name).to_pylist() for name in ("event", "created"))
+    events, made = (batch.column(name).to_pylist() for name in (EVENT, CREATED))
     keys = map(key_of, zip(*columns, strict=True))
     return map(Written, keys, events, made, bodies)
 

@@ -14,6 +14,7 @@ from components.core.errors import UserError
 from components.core.recipe import Recipe
 from components.features.repository import PREFIXES, REQUEST, RESERVED, nearest
 
+EXAMPLES = 3
 YEARS = range(1970, 2200)  # Feast counts time from 1970, and its engines in nanoseconds, which end in 2262
 
 
@@ -93,28 +94,62 @@ def parse_times(values: pd.Series, formats: Sequence[str]) -> pd.Series:
     """Times in UTC (microseconds) by the first format that fits; a format with %z is converted, others are UTC.
 
     Raises:
-        UserError: values that fit no format, with examples.
+        UserError: values that fit no format, or are of a year that the engines cannot count, with examples.
     """
     times = {value: _parse(value, formats) for value in values.unique()}
+    where = f"source.time_column {values.name!r}"
     if bad := [value for value, time in times.items() if time is None]:
-        rows = int(values.isin(bad).sum())
         raise UserError(
-            f"source.time_column {values.name!r}: {rows} dates fit none of {', '.join(formats)}, for example "
-            f"{', '.join(repr(value[:40]) for value in bad[:3])}; add the format to source.time_formats"
+            f"{where}: {int(values.isin(bad).sum())} dates fit none of {', '.join(formats)}, for example "
+            f"{_shown(bad)}; add the format to source.time_formats"
+        )
+    if far := [value for value, time in times.items() if time is not None and time.year not in YEARS]:
+        raise UserError(
+            f"{where}: {int(values.isin(far).sum())} dates are not of the years {YEARS[0]} to {YEARS[-1]}, for example "
+            f"{_shown(far)}; the engines count no further: mend them, or let the contract set such rows aside"
         )
     return pd.Series(values.map(times), index=values.index).astype("datetime64[us, UTC]")
 
 
+def refuse_future(times: pd.Series, now: datetime) -> None:
+    """Refuse events that have not happened: they would be the end of all that is known, and the test split.
+
+    Args:
+        times: as parse_times gives them.
+        now: the present (UTC); a day more is allowed, for zones that are ahead.
+
+    Raises:
+        UserError: with examples.
+    """
+    ahead = times[times > pd.Timestamp(now) + pd.Timedelta(days=1)]
+    if len(ahead):
+        shown = ", ".join(f"{time:%Y-%m-%d}" for time in ahead.drop_duplicates()[:EXAMPLES])
+        raise UserError(
+            f"source.time_column {times.name!r}: {len(ahead)} rows lie in the future, for example {shown}; it is "
+            f"{now:%Y-%m-%d}; mend them, or let the contract set such rows aside"
+        )
+
+
+def _shown(some: Sequence[str]) -> str:
+    return ", ".join(repr(value[:40]) for value in some[:EXAMPLES])
+
+
 def _parse(value: str, formats: Sequence[str]) -> datetime | None:
+    """By the first format that gives a year in range; else by one that gives another year, else None."""
+    far = None
     for form in formats:
         try:
             time = datetime.strptime(value.strip(), form)
-            time = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
-        except (ValueError, OverflowError):
+        except ValueError:
             continue
+        try:
+            time = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+        except OverflowError:
+            time = time.replace(tzinfo=UTC)
         if time.year in YEARS:
             return time
-    return None
+        far = time
+    return far
 
 
 def _labels(clean: pd.DataFrame, recipe: Recipe) -> np.ndarray:
