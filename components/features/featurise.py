@@ -153,10 +153,12 @@ def _refuse_empty(recipe: Recipe, service: Service, frame: pd.DataFrame, history
                 f"features.model_inputs: {name!r} has no value in any row; see its function in on_demand.py"
             )
         rows = pq.ParquetFile(history / f"{view.table}.parquet").metadata.num_rows
-        why = f"holds {rows} rows, none of them known of a row's {', '.join(view.join_keys)} when it was received"
+        why = "is empty, or was made later than all that is known"
+        if rows:
+            why = f"holds {rows} rows, none of them known of a row's {', '.join(view.join_keys)} when it was received"
         raise UserError(
-            f"features.model_inputs: {name!r} has no value in any row: the history of {view.table}.sql "
-            f"{why if rows else 'is empty, or was made later than all that is known'}; mend the SQL, or read a longer interval of the source"
+            f"features.model_inputs: {name!r} has no value in any row: the history of {view.table}.sql {why}; mend the "
+            "SQL, or read a longer interval of the source"
         )
 
 

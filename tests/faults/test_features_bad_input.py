@@ -92,7 +92,7 @@ REFUSED: dict[str, tuple[tuple[Change, ...], str]] = {
     ),
     "made in the future only": (
         (("lateness.sql", "known_timestamp AS created", "known_timestamp + INTERVAL 20 YEAR AS created"),),
-        "'late_share' has no value in any row: the history of lateness.sql is empty, or was made later than all that is",
+        "'late_share' has no value in any row: the history of lateness.sql is empty, or was made later than all",
     ),
     "an empty history": (
         (("lateness.sql", "FROM rows", "FROM rows WHERE carrier = 'nobody'"),),
