@@ -10,7 +10,7 @@ is brought into a Parquet file of text columns first, a batch of rows at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from components.tables.spool import spool
 CSV_IN_PLACE_BYTES = 64 << 20
 PARQUET_SUFFIXES, CSV_SUFFIX = (".parquet", ".pq"), ".csv"
 ROW_NUMBER = "file_row_number"
-PLAIN = "{0}::VARCHAR"
+TEXT, CAST = "{0}::VARCHAR", "CAST({0} AS VARCHAR)"  # of text, and of other types whose cast is their text
 FRACTION = "CASE WHEN epoch_us({0}) % 1000000 <> 0 THEN strftime({0}, '.%f') ELSE '' END"
 TIME = f"strftime({{0}}, '%Y-%m-%dT%H:%M:%S') || {FRACTION}"
 
@@ -37,14 +37,14 @@ TIME = f"strftime({{0}}, '%Y-%m-%dT%H:%M:%S') || {FRACTION}"
 class Batch:
     """Rows in the order of a file.
 
-    kind: parquet or csv. rows: None where only reading tells (csv). texts: one a column, the SQL of its text with {0}
-    for the column. inputs: {"uri", "bytes", "sha256"} of what was given.
+    kind: parquet or csv. rows: how many. texts: one a column, the SQL of its text with {0} for the column. inputs:
+    {"uri", "bytes", "sha256"} of what was given.
     """
 
     path: Path
     kind: str
     names: tuple[str, ...]
-    rows: int | None
+    rows: int
     texts: tuple[str, ...]
     inputs: tuple[dict[str, Any], ...] = ()
 
@@ -88,14 +88,14 @@ class Batch:
     @property
     def is_text(self) -> bool:
         """Whether the file is Parquet with text columns only."""
-        return self.kind == "parquet" and all(text == PLAIN for text in self.texts)
+        return self.kind == "parquet" and all(text == TEXT for text in self.texts)
 
 
 def snapshot_batch(path: Path) -> Batch:
     """The batch of a snapshot's Parquet file of text columns."""
     file = pq.ParquetFile(path)
     names = tuple(file.schema_arrow.names)
-    return Batch(path, "parquet", names, file.metadata.num_rows, (PLAIN,) * len(names))
+    return Batch(path, "parquet", names, file.metadata.num_rows, (TEXT,) * len(names))
 
 
 def source_batch(uri: str, scratch: Path, encoding: str = AUTO) -> Batch:
@@ -111,8 +111,7 @@ def source_batch(uri: str, scratch: Path, encoding: str = AUTO) -> Batch:
     if found is not None:
         return found
     inputs = spool(uri, scratch / "rows.parquet", encoding=encoding)
-    whole = snapshot_batch(scratch / "rows.parquet")
-    return Batch(whole.path, whole.kind, whole.names, whole.rows, whole.texts, inputs)
+    return replace(snapshot_batch(scratch / "rows.parquet"), inputs=inputs)
 
 
 def unchanged(batch: Batch) -> None:
@@ -141,7 +140,15 @@ def _csv(path: Path, encoding: str) -> Batch | None:
         return None
     inputs = _inputs(path)
     header = plain_header(path)
-    return Batch(path, "csv", header, None, (PLAIN,) * len(header), inputs) if header else None
+    batch = Batch(path, "csv", header, 0, (TEXT,) * len(header), inputs)
+    if not header:
+        return None
+    with connected(None) as connection:
+        try:
+            row = connection.execute(f"SELECT count(*) FROM {batch.relation}").fetchone()
+        except Exception:  # whatever DuckDB has against the file: the library reads it, or says what is wrong
+            return None
+    return replace(batch, rows=int(row[0])) if row else None
 
 
 def _inputs(path: Path) -> tuple[dict[str, Any], ...]:
@@ -153,14 +160,14 @@ def _text(kind: pa.DataType) -> str:
     """The SQL of a type's text as `tables.values.as_text` writes it; "" where that is not known to be the same."""
     if pa.types.is_dictionary(kind):
         return _text(kind.value_type) if pa.types.is_string(kind.value_type) else ""
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind):
-        return PLAIN
-    if pa.types.is_boolean(kind) or pa.types.is_date32(kind):
-        return PLAIN
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return TEXT
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date32(kind):
+        return CAST
     if pa.types.is_floating(kind) and kind.bit_width >= 32:
         return "CASE WHEN isnan({0}) THEN 'nan' ELSE {0}::DOUBLE::VARCHAR END"
     if pa.types.is_decimal128(kind) and 0 <= kind.scale < kind.precision:
-        return PLAIN
+        return CAST
     if pa.types.is_timestamp(kind) and kind.unit != "ns" and kind.tz is None:
         return TIME
     if pa.types.is_timestamp(kind) and kind.unit != "ns" and kind.tz == "UTC":

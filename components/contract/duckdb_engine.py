@@ -49,7 +49,7 @@ def measure(rules: Mapping[int, Rule], words: int, batch: Batch, scratch: Path) 
             return _measure(connection, rules, batch, scratch, nothing)
     except Exception as error:  # a rule without a result fails
         failed = Observation(error=one_line(error))
-        return Measured(batch.rows or 0, dict.fromkeys(rules, failed), nothing)
+        return Measured(batch.rows, dict.fromkeys(rules, failed), nothing)
 
 
 def _measure(
@@ -86,7 +86,7 @@ def _first_pass(
 def _ask(rule: Rule, batch: Batch, ask: Any) -> tuple[list[int], int]:
     """Where the aggregates of a rule stand: of the rows that it looks at, and of what it counts."""
     looked = [ask(f"count_if({sql.looked_at(rule, batch)})") if sql.looked_at(rule, batch) != "true" else 0]
-    if rule.kind in sql.CELL_KINDS:
+    if rule.kind in sql.CELL_KINDS and rule.kind != "present":
         return looked, ask(f"count_if({sql.broken(rule, batch)})")
     if rule.kind == "unique":
         return looked, ask(f"count(DISTINCT {sql.key_hash(rule, batch)})")
@@ -103,7 +103,8 @@ def _observe(
         return Observation(1.0, looked_at=rows)
     if rule.kind == "rows":
         return Observation(float(rows), looked_at=rows)
-    looked = rows if rule.kind == "present" else looked
+    if rule.kind == "present":
+        return Observation(float(rows - looked), looked_at=rows)
     if rule.kind in ("freshness", "frequency", "retention") and not rule.now:
         return Observation(error="no time of reading is given")
     if rule.kind == "freshness":

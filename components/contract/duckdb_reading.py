@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import sys
+
 from components.contract.reading import INTEGER, NUMBER, ULPS, bounds
 from components.contract.rules import Reading
 from components.contract.time_formats import (
@@ -36,26 +39,41 @@ DIRECTIVES = {
     "s": "%S",
     "a": "%p",
 }
+SHORTEST_OFFSET = len("2025-01-02T03:04:05Z")  # an ISO 8601 time this long has none
 MIDNIGHT_1900 = -2_208_988_800_000_000  # what strptime gives a time of day, in microseconds since 1970
 
 
 def fits_sql(text: str, reading: Reading) -> str:
-    """A condition: whether a text expression reads as asked; false for NULL."""
-    value = value_sql(text, reading)
-    low, high = bounds(reading)
+    """A condition: whether a text expression reads as asked; false for NULL. The value is computed once."""
+    value = _double(text) if reading.kind == "number" else value_sql(text, reading)
+    low, high = _closed_bounds(reading)
     cast = {"number": "DOUBLE", "integer": "HUGEINT"}.get(reading.kind, "BIGINT")
-    asked = [f"{value} {'>' if reading.open_low else '>='} '{low}'::{cast}"] if low is not None else []
-    asked += [f"{value} {'<' if reading.open_high else '<='} '{high}'::{cast}"] if high is not None else []
+    if low is None and high is None:
+        asked = f"{value} IS NOT NULL"
+    elif low is None or high is None:
+        asked = f"{value} >= '{low}'::{cast}" if high is None else f"{value} <= '{high}'::{cast}"
+    else:
+        asked = f"{value} BETWEEN '{low}'::{cast} AND '{high}'::{cast}"
     if reading.multiple_of:
-        asked.append(_multiple(value, reading))
-    return f"coalesce({' AND '.join(asked)}, false)" if asked else f"({value} IS NOT NULL)"
+        asked += f" AND {_multiple(value_sql(text, reading), reading)}"
+    return f"coalesce({asked}, false)"
+
+
+def _closed_bounds(reading: Reading) -> tuple[int | float | None, int | float | None]:
+    """Bounds that belong to the range themselves; those of a number leave out infinity, which does not read."""
+    low, high = bounds(reading)
+    if reading.kind == "number":
+        least, most = -sys.float_info.max if low is None else low, sys.float_info.max if high is None else high
+        least = math.nextafter(least, math.inf) if reading.open_low else float(least)
+        return least, math.nextafter(most, -math.inf) if reading.open_high else float(most)
+    low = low + 1 if low is not None and reading.open_low else low
+    return low, high - 1 if high is not None and reading.open_high else high
 
 
 def value_sql(text: str, reading: Reading) -> str:
     """The value as `reading.read_values` counts: BIGINT microseconds, DOUBLE, or HUGEINT; NULL where none."""
     if reading.kind == "number":
-        value = f"TRY_CAST({text} AS DOUBLE)"
-        return f"(CASE WHEN regexp_matches({text}, {literal(NUMBER)}) AND isfinite({value}) THEN {value} END)"
+        return f"(CASE WHEN isfinite({_double(text)}) THEN TRY_CAST({text} AS DOUBLE) END)"
     if reading.kind == "integer":
         short = f"regexp_matches({text}, '^[+-]?[0-9]{{1,18}}$') THEN TRY_CAST({text} AS BIGINT)::HUGEINT"
         whole = f"regexp_matches({text}, {literal(INTEGER)}) THEN TRY_CAST({text} AS HUGEINT)"
@@ -68,6 +86,11 @@ def literal(text: str) -> str:
     """A text as an SQL literal."""
     parts = [f"'{part}'" for part in text.replace("'", "''").split("\0")]
     return parts[0] if len(parts) == 1 else f"({' || chr(0) || '.join(parts)})"
+
+
+def _double(text: str) -> str:
+    """The nearest double of a text that is shaped as a number; infinity where it overflows."""
+    return f"(CASE WHEN regexp_matches({text}, {literal(NUMBER)}) THEN TRY_CAST({text} AS DOUBLE) END)"
 
 
 def _multiple(value: str, reading: Reading) -> str:
@@ -85,7 +108,7 @@ def _time(text: str, name: str, kind: str) -> str:
         value = f"epoch_us(TRY_CAST({text} AS TIMESTAMP))"  # leaves the zone out
         if name != ISO_LOCAL:
             zone = f"regexp_extract({text}, {literal(f'({ZONE})$')})"
-            value += f" + CASE WHEN regexp_matches({text}, '[+-][0-9:]+$') THEN {_zone(zone)} ELSE 0 END"
+            value += f" + CASE WHEN length({text}) > {SHORTEST_OFFSET} THEN {_zone(zone)} ELSE 0 END"
         return f"(CASE WHEN {shaped} AND {text} >= '0001' THEN {value} END)"
     if name == "yyyy-MM-dd":
         return f"(CASE WHEN {shaped} AND {text} >= '0001' THEN epoch_us(TRY_CAST({text} AS DATE)) END)"

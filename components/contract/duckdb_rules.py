@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -26,8 +27,6 @@ def looked_at(rule: Rule, batch: Batch) -> str:
     """A condition: the rule looks at the row."""
     if not rule.of_rows and rule.kind not in ("freshness", "frequency"):
         return "true"
-    if rule.kind == "present":
-        return "true"
     cells = [filled(batch.column(name), rule.missing) for name in rule.columns]
     return f"({(' OR ' if rule.kind == 'unique' else ' AND ').join(cells)})"
 
@@ -48,8 +47,7 @@ def _fits(rule: Rule, cells: Sequence[str]) -> str:
     if rule.kind == "pattern":
         return f"regexp_matches({cell}, {literal(rule.pattern)})"
     if rule.kind == "length":
-        high = f" AND length({cell}) <= {rule.high}" if rule.high is not None else ""
-        return f"(length({cell}) >= {rule.low or 0}{high})"
+        return f"(length({cell}) BETWEEN {rule.low or 0} AND {sys.maxsize if rule.high is None else rule.high})"
     if rule.kind == "latency":
         first, second = (value_sql(cell, _given(reading)) for cell, reading in zip(cells, rule.readings, strict=True))
         return f"coalesce({second} - {first} BETWEEN 0 AND '{rule.seconds * 1e6!r}'::DOUBLE, false)"

@@ -1,8 +1,8 @@
 """Which engine measures which rule, and one form of result whichever it was.
 
 Great Expectations measures up to GREAT_EXPECTATIONS_ROWS rows: it leaves a suite and its validation as evidence, and
-holds the table in memory at about six times the processor time of DuckDB. Beyond, or where the number of rows is not
-known before they are read, it is DuckDB. `sql` rules run on DuckDB and `custom` ones on Great Expectations in any case.
+holds the table in memory at about six times the processor time of DuckDB. Beyond it is DuckDB. `sql` rules run on
+DuckDB and `custom` ones on Great Expectations in any case.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ def _chosen(engine: str | Engine, batch: Batch) -> str | Engine:
         raise UserError(f"contract engine {engine!r} is unknown; choose {', '.join(ENGINES)}")
     if engine != "auto":
         return engine
-    few = batch.rows is not None and batch.rows <= GREAT_EXPECTATIONS_ROWS
-    return "great_expectations" if few else "duckdb"
+    return "great_expectations" if batch.rows <= GREAT_EXPECTATIONS_ROWS else "duckdb"
 
 
 def _engine(chosen: str | Engine, contract: DataContract) -> tuple[str, Engine]:
@@ -106,17 +105,17 @@ def _confirmed(
         raise
     except Exception as error:  # any engine, any error: no evidence
         failed = Observation(error=one_line(error))
-        return Measured(batch.rows or 0, dict.fromkeys(rules, failed), Marks(None, words))
+        return Measured(batch.rows, dict.fromkeys(rules, failed), Marks(None, words))
     return confirmed(rules, seen)
 
 
 def _joined(found: list[Measured], words: int, batch: Batch, scratch: Path) -> Measured:
     """The engines' results as one; no result at all where they disagree on how many rows there are."""
-    counts = {one.rows for one in found} | ({batch.rows} if batch.rows is not None else set())
+    counts = {one.rows for one in found} | {batch.rows}
     observations = {number: seen for one in found for number, seen in one.observations.items()}
     if len(counts) > 1:
         failed = Observation(error=f"the engines count {' and '.join(map(str, sorted(counts)))} rows")
-        return Measured(batch.rows or 0, dict.fromkeys(observations, failed), Marks(None, words))
+        return Measured(batch.rows, dict.fromkeys(observations, failed), Marks(None, words))
     marks = merged_marks(scratch / "marks.parquet", [one.marks for one in found], words)
     evidence = {name: value for one in found for name, value in one.evidence.items()}
-    return Measured(max(counts, default=0), observations, marks, evidence)
+    return Measured(batch.rows, observations, marks, evidence)

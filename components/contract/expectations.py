@@ -81,6 +81,9 @@ def measure_with_evidence(rules: Sequence[Rule], table: pa.Table) -> tuple[dict[
             expectations.append(made)
     if not expectations:
         return found, evidence
+    for rule in rules:
+        if rule.kind == "column":  # last: a column that other rules look at need not be there twice
+            frame.exists(rule.columns[0])
     try:
         results = _run(frame.frame(), expectations, evidence)
     except Exception as error:  # whatever the engine raises: a rule without a result fails
@@ -103,7 +106,6 @@ def _expectation(rule: Rule, frame: Frame, number: int) -> gxe.Expectation | Obs
     if rule.kind == "rows":
         return gxe.ExpectTableRowCountToBeBetween(min_value=0, **about)
     if rule.kind == "column":
-        frame.exists(rule.columns[0])
         return gxe.ExpectColumnToExist(column=rule.columns[0], **about)
     if rule.kind == "expectation":
         return _custom(rule, frame, about)

@@ -30,7 +30,8 @@ class Marks:
         if self.path is None:
             return
         names = [f"w{word}" for word in range(self.words)]
-        for batch in pq.ParquetFile(self.path).iter_batches(READ_ROWS, columns=["row", *names], use_threads=False):
+        file = pq.ParquetFile(self.path, pre_buffer=False)  # what is buffered ahead would stay in memory
+        for batch in file.iter_batches(READ_ROWS, columns=["row", *names], use_threads=False):
             words = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
             yield batch.column("row").to_numpy(zero_copy_only=False), np.stack(words, axis=1).astype(np.uint64)
 

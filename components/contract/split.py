@@ -41,7 +41,7 @@ def split(batch: Batch, marks: Marks, judgement: Judgement, rules: Sequence[Rule
     copied = judgement.passed and not judgement.quarantined
     if copied:
         shutil.copyfile(batch.path, folder / CLEAN)
-        kept = batch.rows or 0
+        kept = batch.rows
     with pq.ParquetWriter(folder / QUARANTINE, whole, compression="zstd") as quarantine:
         if not copied:
             with pq.ParquetWriter(folder / CLEAN, schema, compression="zstd") as clean:
@@ -67,7 +67,7 @@ def _rows_with_words(
     schema = pa.schema([(name, pa.string()) for name in batch.names])
     marked = _Reader(marks)
     start = 0
-    for read in pq.ParquetFile(batch.path).iter_batches(READ_ROWS, use_threads=False):
+    for read in pq.ParquetFile(batch.path, pre_buffer=False).iter_batches(READ_ROWS, use_threads=False):
         rows = read.cast(schema)
         words = np.zeros((rows.num_rows, marks.words), np.uint64)
         places, found = marked.below(start + rows.num_rows)

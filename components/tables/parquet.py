@@ -23,7 +23,7 @@ def read(stream: BinaryIO, uri: str) -> pa.Table:
 def batches(stream: BinaryIO, uri: str) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of at most BATCH_ROWS, at least one batch."""
     with _damage(uri):
-        file = pq.ParquetFile(pa.PythonFile(stream, mode="r"))
+        file = pq.ParquetFile(pa.PythonFile(stream, mode="r"), pre_buffer=False)
         names = file.schema_arrow.names
         found = file.iter_batches(BATCH_ROWS)
     twice = [name for name in names if names.count(name) > 1]

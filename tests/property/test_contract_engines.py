@@ -1,4 +1,4 @@
-"""Two engines, one verdict: random contracts on random rows, both engines against each other and a plain-Python oracle."""
+"""Two engines, one verdict: random contracts on random rows, both engines and an oracle in plain Python."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_both_engines_see_what_the_contract_s_words_say(case: tuple[dict[str, An
 @settings(max_examples=EXAMPLES or 25, **COMMON)
 @given(case=cases())
 def test_both_engines_give_one_verdict(case: tuple[dict[str, Any], list[Any]]) -> None:
-    """The same outcome, checks, clean bytes and rows set aside; each row is in one of the files, and can be told apart."""
+    """The same outcome, checks, clean bytes and rows set aside; each row is in one file, and can be told apart."""
     document, rows = case
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -148,10 +148,8 @@ def test_both_engines_give_one_verdict(case: tuple[dict[str, Any], list[Any]]) -
 @pytest.mark.parametrize("engine", ["duckdb", "great_expectations"])
 def test_an_empty_batch_is_refused_by_both(engine: str, tmp_path: Path) -> None:
     """No row, no pass, for any contract."""
-    document = {
-        **{"apiVersion": "v3.2.0", "kind": "DataContract", "id": "c", "version": "1.0.0", "status": "active"},
-        "schema": [{"name": "rows", "properties": [{"name": "a", "required": True}]}],
-    }
+    about = {"apiVersion": "v3.2.0", "kind": "DataContract", "id": "c", "version": "1.0.0", "status": "active"}
+    document = about | {"schema": [{"name": "rows", "properties": [{"name": "a", "required": True}]}]}
     contract = contract_of(document, tmp_path)
     verdict, aside, _ = outcome_of(engine, contract, snapshot_of(document, [], tmp_path), tmp_path)
     assert not verdict.passed
