@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import yaml
@@ -37,7 +38,7 @@ def write_rows(path: Path, rows: int) -> None:
 
 def write_contract(path: Path, data: Path) -> None:
     """Twenty rules: presence, keys, sets, patterns, lengths, dates, times, numbers in ranges, a row count."""
-    properties = [
+    properties: list[dict[str, Any]] = [
         {"name": "id", "required": True, "unique": True, "logicalTypeOptions": {"pattern": "^K[0-9]{9}$"}},
         {"name": "day", "logicalType": "date", "required": True, "logicalTypeOptions": {"minimum": "2011-12-01"}},
         {"name": "moment", "logicalType": "timestamp", "required": True},
