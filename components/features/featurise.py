@@ -28,7 +28,7 @@ from components.features.online import HISTORY, write_online
 from components.features.parity import Parity, measure_parity
 from components.features.repository import REQUEST, Service, check_service, locate
 from components.features.rows import check_columns, parse_times, read_clean, refuse_future, row_ids, typed_rows
-from components.features.split import check_classes, split_by_time
+from components.features.split import check_classes, known_in_time, split_by_time
 
 CLEAN = "clean.parquet"
 STATISTICS, PARITY = "statistics.json", "parity.json"
@@ -66,6 +66,7 @@ def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None)
     split = split_by_time(
         typed["event_timestamp"], evaluation.test_share, evaluation.validation_share, evaluation.embargo_days
     )
+    split = known_in_time(split, versions.recorded.iloc[versions.current])
     check_classes(typed["label"].to_numpy(), split)
 
     with engine_time("feast"):

@@ -21,7 +21,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.core.publish import is_whole, publishing, verify
+from components.core.publish import MANIFEST, is_whole, publishing, verify
 
 VERSIONS, ABOUT = "versions.parquet", "about.json"
 KEY, EVENT, RECORDED, SUPERSEDED = "pilotline:key", "pilotline:event", "pilotline:recorded", "pilotline:superseded"
@@ -115,10 +115,9 @@ class _Export:
 def _followed(store: Path, rows: pd.DataFrame, end: pd.Timestamp) -> _Export | None:
     """The newest kept export that ends no later and is of the same data."""
     kept = []
-    for folder in store.iterdir() if store.exists() else ():
-        if is_whole(folder):
-            about = json.loads((folder / ABOUT).read_text())
-            kept.append((pd.Timestamp(about["end"]), about["number"], folder))
+    for folder in _published(store):
+        about = json.loads((folder / ABOUT).read_text())
+        kept.append((pd.Timestamp(about["end"]), about["number"], folder))
     for kept_end, _, folder in sorted(kept, key=lambda item: item[:2], reverse=True):
         if kept_end <= end:
             export = _Export(folder.name, kept_end, _read(folder))
@@ -169,7 +168,13 @@ def _counted(keys: pd.Series) -> np.ndarray:
 
 
 def _count(store: Path) -> int:
-    return sum(1 for folder in store.iterdir() if is_whole(folder)) if store.exists() else 0
+    return len(_published(store))
+
+
+def _published(store: Path) -> list[Path]:
+    """The folders of the kept exports; the one that is read is verified then, not all of years each time."""
+    folders = store.iterdir() if store.exists() else ()
+    return [folder for folder in folders if folder.name[0] != "." and (folder / MANIFEST).is_file()]
 
 
 def _read(folder: Path) -> pd.DataFrame:

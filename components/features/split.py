@@ -1,12 +1,13 @@
 """The split in time: pure functions of event times.
 
 Every outcome of a validation row is known before the first test row was received, and every outcome of a training
-row before the first validation row: `embargo_days` lie between them. Rows that fall into the gaps are in no split.
+row before the first validation row: `embargo_days` lie between them. Rows that fall into the gaps are in no split,
+nor are those that came so late that their outcome was not known by then.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ NAMES = ("train", "validation", "test")
 class TimeSplit:
     """Row positions by split, in order of time, and the moments that bound them (UTC, inclusive).
 
-    `embargoed` counts the rows in the two gaps: before validation and before test.
+    `embargoed` counts the rows in the two gaps, before validation and before test, and those that came too late.
     """
 
     positions: dict[str, np.ndarray]
@@ -77,6 +78,35 @@ def split_by_time(times: pd.Series, test_share: float, validation_share: float, 
         test_from=test_from,
         embargoed={"before_validation": validation_start - train_end, "before_test": test_start - validation_end},
     )
+
+
+def known_in_time(split: TimeSplit, recorded: pd.Series) -> TimeSplit:
+    """Leave out the training and validation rows that reached us, or were corrected, after the next split began.
+
+    Whoever trained then did not have them: a late row's outcome was not known in time, however old its event is.
+
+    Args:
+        split: by event time.
+        recorded: from when each row was known as it is (UTC; see known.py), shape (rows,).
+
+    Raises:
+        UserError: all rows of a split came too late.
+    """
+    positions, embargoed = dict(split.positions), dict(split.embargoed)
+    for name, following, begins in (
+        ("train", "validation", split.validation_from),
+        ("validation", "test", split.test_from),
+    ):
+        there = positions[name]
+        positions[name] = there[(recorded.iloc[there] <= begins).to_numpy()]
+        embargoed[f"before_{following}"] += len(there) - len(positions[name])
+        if not len(positions[name]):
+            raise UserError(
+                f"{name} split is empty: all of its {len(there)} rows were added or changed by exports after "
+                f"{begins:%Y-%m-%d}, when the {following} rows begin; read a longer interval (source.since), or begin "
+                "anew under another home if the source was restated"
+            )
+    return replace(split, positions=positions, embargoed=embargoed)
 
 
 def check_classes(labels: np.ndarray, split: TimeSplit) -> None:

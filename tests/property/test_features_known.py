@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from datetime import timedelta
 from pathlib import Path
@@ -157,6 +158,33 @@ def test_a_training_set_as_of_a_day_is_that_of_data_cut_there_also_after_a_backf
     backfilled = backfilled.drop(columns="at").reset_index(drop=True)
     assert made(tmp_path / "later", backfilled, known, day) == alone
     assert made(tmp_path / "careless", backfilled, None, day) != alone, "this backfill would have shown"
+
+
+def test_a_late_or_corrected_row_is_not_trained_on_before_it_was_known(tmp_path: Path) -> None:
+    """Events of the training time that a later export adds or changes: counted as embargoed, their history stays."""
+    frame = complaints(ROWS)
+    known, parts = tmp_path / "known", ("train", "validation", "test")
+    featurise(complaint_recipe(), clean_folder(tmp_path / "a", frame), tmp_path / "one", known)
+    late = complaints([(40, "Company 1", "TX", True, True, 3)]).assign(**{"Complaint ID": "90001"})
+    later = pd.concat([frame, late], ignore_index=True)
+    later.loc[10, "Consumer complaint narrative"] = "corrected"
+    clean, changed = clean_folder(tmp_path / "b", later), {"90001", frame.loc[10, "Complaint ID"]}
+    featurise(complaint_recipe(), clean, tmp_path / "two", known)
+    featurise(complaint_recipe(), clean, tmp_path / "careless")
+
+    def rows(made: str, name: str) -> set[str]:
+        return set(pd.read_parquet(tmp_path / made / f"{name}.parquet")["row_id"])
+
+    def embargoed(made: str) -> dict[str, int]:
+        found: dict[str, int] = json.loads((tmp_path / made / "statistics.json").read_text())["embargoed"]
+        return found
+
+    assert changed - rows("one", "train") == {"90001"}
+    assert rows("careless", "train") >= changed, "this backfill would have shown"
+    assert rows("two", "train") == rows("careless", "train") - changed
+    assert all(rows("two", name) == rows("careless", name) for name in parts[1:])
+    assert embargoed("two")["before_validation"] == embargoed("careless")["before_validation"] + 2
+    assert embargoed("two")["before_test"] == embargoed("careless")["before_test"]
 
 
 def test_on_the_real_rows_too(tmp_path: Path, real_csv: Path) -> None:

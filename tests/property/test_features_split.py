@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from components.core.errors import UserError
-from components.features.split import split_by_time
+from components.features.split import known_in_time, split_by_time
 
 START = pd.Timestamp("2023-01-01", tz="UTC")
 HOURS = st.lists(st.integers(0, 24 * 200), min_size=1, max_size=120)
@@ -36,6 +38,55 @@ def test_gaps_hold_and_every_row_is_in_one_split_or_counted_as_embargoed(
     taken = [position for at in split.positions.values() for position in at]
     assert len(taken) == len(set(taken))
     assert len(taken) + sum(split.embargoed.values()) == len(times)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 24 * 200), st.integers(0, 24 * 90)), min_size=5, max_size=120),
+    st.integers(0, 30),
+    st.integers(0, 10),
+    st.randoms(use_true_random=False),
+)
+def test_every_training_outcome_was_known_before_the_next_split_began(
+    rows: list[tuple[int, int]], delay: int, more: int, draw: random.Random
+) -> None:
+    """By hand, for each pair of rows: whoever stood at the first validation (or test) row knew all outcomes before.
+
+    An outcome is known `delay` days after its event, and not before its row reached us; most rows come with their
+    event, some are late. No row is left out without a reason.
+    """
+    late = [hours if draw.random() < 0.2 else 0 for _, hours in rows]
+    hours = [hour for hour, _ in rows]
+    times, recorded = _times(hours), _times([hour + more for hour, more in zip(hours, late, strict=True)])
+    embargo = delay + more
+    try:
+        plain = split_by_time(times, 0.2, 0.2, embargo)
+        split = known_in_time(plain, recorded)
+    except UserError:
+        return
+    known = [max(hour + 24 * delay, hour + lateness) for hour, lateness in zip(hours, late, strict=True)]
+    parts = {name: set(at.tolist()) for name, at in split.positions.items()}
+    for before, after in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        first = min(hours[at] for at in parts[after])
+        assert all(known[at] <= first for at in parts[before])
+    midnight = {
+        name: min(hours[at] for at in plain.positions[name].tolist()) // 24 * 24 for name in ("validation", "test")
+    }
+    for name, after in (("train", "validation"), ("validation", "test")):
+        gone = set(plain.positions[name].tolist()) - parts[name]
+        assert all(hours[at] + late[at] > midnight[after] for at in gone)
+    assert parts["test"] == set(plain.positions["test"].tolist())
+    assert sum(map(len, parts.values())) + sum(split.embargoed.values()) == len(rows)
+
+
+def test_a_split_of_late_rows_only_is_refused_in_words() -> None:
+    """A source that was restated leaves nothing to train on that was known in time."""
+    times = _times([24 * day for day in range(200)])
+    split = split_by_time(times, 0.2, 0.1, 30)
+    recorded = times.where(times >= split.validation_from, times.max())
+    with pytest.raises(
+        UserError, match=r"train split is empty: all of its [0-9]+ rows were added or changed by exports"
+    ):
+        known_in_time(split, recorded)
 
 
 @given(HOURS, st.floats(0.05, 0.5))
