@@ -148,11 +148,11 @@ def _ours_csv(folder: Path) -> Callable[[], int]:
 def _ours_split(folder: Path) -> Callable[[], int]:
     """A whole step: one row in a hundred breaks a warning, and clean rows and quarantine are written."""
     from components.contract import duckdb_engine  # noqa: F401
-    from components.contract.batch import snapshot_batch
-    from components.contract.contract import load
-    from components.contract.engines import measured
+    from components.contract.engines.batch import snapshot_batch
+    from components.contract.engines.choose import measured
+    from components.contract.engines.split import split
     from components.contract.judge import judge, setting_aside
-    from components.contract.split import split
+    from components.contract.standard.contract import load
 
     text = (folder / "contract.yaml").read_text()
     few = text.replace("^[0-9X]{5}$", "^[0-9X]{3}([1-9][0-9]|[0-9][1-9])$")  # not 00 at the end

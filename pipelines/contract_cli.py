@@ -41,8 +41,8 @@ def _check(args: argparse.Namespace, show: Show) -> int:
 
 
 def _diff(args: argparse.Namespace, show: Show) -> int:
-    from components.contract.changes import Release
-    from components.contract.evolution import compare
+    from components.contract.evolution.changes import Release
+    from components.contract.evolution.compare import compare
 
     found = compare(Release.read(Path(args.old)), Release.read(Path(args.new)))
     lines = [f"{one.bump:5}  {one.path}: {one.text}" for one in found.changes]

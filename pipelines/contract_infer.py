@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from components.contract.infer import Drafted, infer, write_new
+from components.contract.evolution.infer import Drafted, infer, write_new
 from components.core.errors import PilotlineError, UserError
 
 

@@ -17,7 +17,7 @@ def check_project(recipe: Recipe) -> None:
     Raises:
         UserError: a contract cannot be read or checked, the feature project is not there or declares no such service.
     """
-    from components.contract.contract import load
+    from components.contract.standard.contract import load
     from components.features.repository import locate, nearest
 
     load(find(recipe.contract.path, "contract"))

@@ -31,9 +31,9 @@ def validate(
     """
     from pathlib import Path
 
-    from components.contract.accepted import contract_of
+    from components.contract.evolution.accepted import contract_of
+    from components.contract.meaning.profile_history import accept, history_of_run
     from components.contract.page import masked_examples, verdict_page
-    from components.contract.profile_history import accept, history_of_run
     from components.contract.validate import validate_snapshot
     from components.core.publish import write_atomic
     from components.core.steps import running

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from components.contract.contract import load
+from components.contract.engines.split import CLEAN
 from components.contract.handover_rows import structure, times
-from components.contract.rules import DataContract
-from components.contract.split import CLEAN
+from components.contract.standard.contract import load
+from components.contract.standard.rules import DataContract
 from components.contract.validate import check
 from components.core.digest import file_digest
 from components.core.engine_time import engine_time
@@ -113,8 +113,8 @@ def _leakage(
     training_set: Path,
 ) -> list[RuleResult]:
     with engine_time("duckdb"):
-        from components.contract.leakage_guards import Case, guards
-        from components.contract.leakage_measures import Measures
+        from components.contract.leakage.leakage_guards import Case, guards
+        from components.contract.leakage.leakage_measures import Measures
 
         model = recipe.model
         with Measures(

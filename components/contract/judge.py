@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from components.contract.rules import SINGLE_KINDS, DataContract, Limit, Observation, Rule
+from components.contract.standard.rules import SINGLE_KINDS, DataContract, Limit, Observation, Rule
 from components.core.records import RuleResult
 
 BLOCKING = ("fail", "insufficient")

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.contract.contract import load
-from components.contract.rules import DataContract
-from components.contract.split import QUARANTINE, REASON, ROW, RULE
+from components.contract.engines.split import QUARANTINE, REASON, ROW, RULE
+from components.contract.standard.contract import load
+from components.contract.standard.rules import DataContract
 from components.core.records import ContractVerdict, RuleResult
 
 EXAMPLES = 20

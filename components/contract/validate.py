@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from components.contract.batch import Batch, snapshot_batch, source_batch, unchanged
-from components.contract.broken_values import broken_values
-from components.contract.comparison import compare_batch, compare_snapshot
-from components.contract.contract import load
-from components.contract.engines import measured
+from components.contract.engines.batch import Batch, snapshot_batch, source_batch, unchanged
+from components.contract.engines.broken_values import broken_values
+from components.contract.engines.choose import measured
+from components.contract.engines.measured import Engine, Measured
+from components.contract.engines.split import CLEAN, split
 from components.contract.judge import Judgement, judge, setting_aside
-from components.contract.measured import Engine, Measured
-from components.contract.profile import Profile
-from components.contract.profile_history import load_history
-from components.contract.rules import DataContract
-from components.contract.sla import at_time
-from components.contract.split import CLEAN, split
+from components.contract.meaning.comparison import compare_batch, compare_snapshot
+from components.contract.meaning.profile import Profile
+from components.contract.meaning.profile_history import load_history
+from components.contract.standard.contract import load
+from components.contract.standard.rules import DataContract
+from components.contract.standard.sla import at_time
 from components.core.digest import file_digest
 from components.core.errors import IntegrityError
 from components.core.home import Home

@@ -88,7 +88,7 @@ class Features(Section):
 
 
 class Leakage(Section):
-    """What the guards between features and training allow; see components/contract/leakage.py.
+    """What the guards between features and training allow; see components/contract/leakage/rules.py.
 
     A column or feature alone may separate the outcomes up to `max_auc`, told on `min_positives` rows of either or
     more. A token, or a value that is there or missing, must not cover `min_mark_share` of one outcome's rows and no

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from components.contract.rules import Observation, Rule
+from components.contract.standard.rules import Observation, Rule
 from components.ingestion.ingest import ingest
 from tests.fakes.ingestion_case import recipe_for, write_csv
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from components.contract.changes import Release
-from components.contract.evolution import Comparison, compare
+from components.contract.evolution.changes import Release
+from components.contract.evolution.compare import Comparison, compare
 
 Edit = Callable[[dict[str, Any]], object]
 BASE: dict[str, Any] = {

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from components.contract.drift_settings import DriftSettings
-from components.contract.meaning import findings
-from components.contract.profile import (
+from components.contract.meaning.drift_settings import DriftSettings
+from components.contract.meaning.findings import findings
+from components.contract.meaning.profile import (
     CATEGORIES,
     PLACEHOLDERS,
     QUANTILES,
@@ -25,8 +25,8 @@ from components.contract.profile import (
     Profile,
     profile,
 )
-from components.contract.profile_dates import DateTally, date_formats
-from components.contract.rules import Column, DataContract, Reading, Rule
+from components.contract.meaning.profile_dates import DateTally, date_formats
+from components.contract.standard.rules import Column, DataContract, Reading, Rule
 from components.core.records import RuleResult
 
 Batch = dict[str, list[str]]

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.contract import duckdb_connection, duckdb_engine
-from components.contract.batch import Batch, snapshot_batch
-from components.contract.contract import load
-from components.contract.engines import measured
-from components.contract.marks import Marks, write_marks
-from components.contract.measured import Measured
-from components.contract.rules import Rule
+from components.contract.engines import duckdb_connection, duckdb_engine
+from components.contract.engines.batch import Batch, snapshot_batch
+from components.contract.engines.choose import measured
+from components.contract.engines.marks import Marks, write_marks
+from components.contract.engines.measured import Measured
+from components.contract.standard.contract import load
+from components.contract.standard.rules import Rule
 from components.contract.validate import check, validate_snapshot
 from components.core.records import ContractVerdict
 from tests.fakes.contract_case import contract_file, snapshot_of
@@ -212,7 +212,7 @@ def test_an_exception_inside_an_engine_refuses_the_batch(
     if engine == "duckdb":
         monkeypatch.setattr(duckdb_engine, "_first_pass", raising)
     elif engine == "great_expectations":
-        from components.contract import expectations
+        from components.contract.engines import expectations
 
         monkeypatch.setattr(expectations, "_run", raising)
     verdict = judged(contract, ROWS, tmp_path, raising if engine == "given" else engine)

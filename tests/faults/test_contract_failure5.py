@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.contract.component import validate
-from components.contract.profile import PROFILE
-from components.contract.profile_history import CHOICE
+from components.contract.meaning.profile import PROFILE
+from components.contract.meaning.profile_history import CHOICE
 from components.contract.validate import check
 from components.core.errors import IntegrityError
 from components.core.home import Home
@@ -163,7 +163,7 @@ def test_a_kill_between_verdict_and_acceptance_is_made_good(project: Project, mo
     """The verdict lies there, the profile does not: the step, run again, keeps it; a half-written one is no one's."""
     project.deliver("first", draw(1))
     with monkeypatch.context() as patched:
-        patched.setattr("components.contract.profile_history.accept", _killed)
+        patched.setattr("components.contract.meaning.profile_history.accept", _killed)
         with pytest.raises(KeyboardInterrupt):
             project.run("first")
     assert project.accepted() == 0
@@ -196,7 +196,7 @@ def test_a_profile_that_cannot_be_made_refuses_the_batch(project: Project, monke
         raise RuntimeError("planted")
 
     project.deliver("first", draw(1))
-    monkeypatch.setattr("components.contract.profile_duckdb.measure", broken)
+    monkeypatch.setattr("components.contract.meaning.profile_duckdb.measure", broken)
     verdict = project.run("first")
     assert not verdict.passed
     assert "planted" in verdict.reason
@@ -219,8 +219,8 @@ def test_a_bare_file_is_compared_where_its_like_was_accepted(project: Project, t
 
 def test_another_recipe_or_kind_of_source_has_its_own_history(project: Project) -> None:
     """Rows of a generator say nothing of files, nor one recipe's of another's."""
-    from components.contract.contract import load
-    from components.contract.profile_history import load_history
+    from components.contract.meaning.profile_history import load_history
+    from components.contract.standard.contract import load
 
     project.deliver("first", draw(1))
     project.run("first")

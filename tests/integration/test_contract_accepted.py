@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from components.contract.accepted import Judged, contract_of, name_contract
-from components.contract.measured import in_memory
+from components.contract.engines.measured import in_memory
+from components.contract.evolution.accepted import Judged, contract_of, name_contract
 from components.contract.validate import validate_snapshot
 from components.core import contracts
 from components.core.errors import IntegrityError, UserError

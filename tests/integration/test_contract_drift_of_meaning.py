@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from components.contract.profile import Profile, read_profile
+from components.contract.meaning.profile import Profile, read_profile
 from components.contract.validate import validate_snapshot
 from components.core.digest import file_digest
 from components.core.records import ContractVerdict

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.contract.contract import load
-from components.contract.expectations import measure, measure_with_evidence
-from components.contract.rules import Limit, Observation, Reading, Rule
-from components.contract.sla import at_time
+from components.contract.engines.expectations import measure, measure_with_evidence
+from components.contract.standard.contract import load
+from components.contract.standard.rules import Limit, Observation, Reading, Rule
+from components.contract.standard.sla import at_time
 from components.core.errors import UserError
 from tests.fakes.contract_case import contract_file
 

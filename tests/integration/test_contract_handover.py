@@ -12,9 +12,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from components.contract.contract import load
 from components.contract.handover import guard_training_set
 from components.contract.handover_page import handover_page
+from components.contract.standard.contract import load
 from components.core.errors import IntegrityError, UserError
 from components.core.publish import verify
 from components.core.records import HandOver

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from components.contract.contract import load
+from components.contract.standard.contract import load
 from components.core.paths import PROJECT_ROOT
 from tests.fakes.contract_case import contract_file
 

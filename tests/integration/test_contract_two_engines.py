@@ -16,8 +16,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from components.contract.engines import choose as engines
 from components.contract.engines.batch import snapshot_batch
-from components.contract.engines.choose import choose as engines
 from components.contract.engines.choose import measured
 from components.contract.standard.contract import load
 from components.contract.standard.rules import DataContract

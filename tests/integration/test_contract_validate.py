@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.contract.page import MASK, verdict_page
-from components.contract.rules import Observation, Rule
+from components.contract.standard.rules import Observation, Rule
 from components.contract.validate import check, validate_snapshot
 from components.core.errors import IntegrityError, UserError
 from components.core.paths import PROJECT_ROOT
@@ -157,7 +157,7 @@ def test_an_all_missing_column_is_no_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["left out", "raises", "all left out"])
 def test_an_engine_that_fails_refuses_the_batch(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A result that Great Expectations leaves out, or an exception inside it, is never a pass."""
-    from components.contract import expectations
+    from components.contract.engines import expectations
 
     run = expectations._run
 

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from components.contract import batch, csv_in_place
-from components.contract.batch import source_batch
+from components.contract.engines import batch, csv_in_place
+from components.contract.engines.batch import source_batch
 from components.core.errors import UserError
 from components.tables.read import read_files
 from components.tables.spool import spool

@@ -15,9 +15,9 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from components.contract.batch import snapshot_batch
-from components.contract.contract import load
-from components.contract.engines import measured
+from components.contract.engines.batch import snapshot_batch
+from components.contract.engines.choose import measured
+from components.contract.standard.contract import load
 from components.contract.validate import validate_snapshot
 from components.core.digest import file_digest
 from components.core.errors import UserError

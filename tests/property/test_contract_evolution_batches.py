@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
-from components.contract.changes import Release
-from components.contract.evolution import compare
+from components.contract.evolution.changes import Release
+from components.contract.evolution.compare import compare
+from components.contract.evolution.pattern_order import is_wider
 from components.contract.judge import judge, setting_aside
-from components.contract.pattern_order import is_wider
-from components.contract.rules import DataContract
+from components.contract.standard.rules import DataContract
 from components.core.errors import UserError
 from tests.fakes.contract_case import slow_engine
 from tests.fakes.contract_versions import write

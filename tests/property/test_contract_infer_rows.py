@@ -13,8 +13,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from components.contract.contract import load
-from components.contract.infer import infer
+from components.contract.evolution.infer import infer
+from components.contract.standard.contract import load
 from components.contract.validate import check
 
 NUMBERS = st.one_of(

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from components.contract.meaning import findings
-from components.contract.meaning_names import near_renames, similarity
-from components.contract.profile import Category, ColumnProfile
-from components.contract.profile_dates import DateTally, date_formats, twin
+from components.contract.meaning.findings import findings
+from components.contract.meaning.meaning_names import near_renames, similarity
+from components.contract.meaning.profile import Category, ColumnProfile
+from components.contract.meaning.profile_dates import DateTally, date_formats, twin
 from tests.fakes.meaning_case import (
     Batch,
     compared,

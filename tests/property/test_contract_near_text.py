@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from components.contract.leakage import Counts, separation
-from components.contract.near_text import SHINGLE, Texts, jaccard, nearest, shingles
+from components.contract.leakage.near_text import SHINGLE, Texts, jaccard, nearest, shingles
+from components.contract.leakage.rules import Counts, separation
 
 ROWS = st.lists(st.tuples(st.integers(-5, 5), st.booleans()), min_size=2, max_size=200).filter(
     lambda rows: 0 < sum(label for _, label in rows) < len(rows)

@@ -14,10 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.contract.limits import can_hold
-from components.contract.reading import bound, fits, read_values
-from components.contract.rules import OPERATORS, Limit, Reading
-from components.contract.time_formats import ISO_CLOCK, ISO_LOCAL, ISO_TIME, ISO_ZONED, SHAPES, formats_of, time_format
+from components.contract.standard.limits import can_hold
+from components.contract.standard.reading import bound, fits, read_values
+from components.contract.standard.rules import OPERATORS, Limit, Reading
+from components.contract.standard.time_formats import (
+    ISO_CLOCK,
+    ISO_LOCAL,
+    ISO_TIME,
+    ISO_ZONED,
+    SHAPES,
+    formats_of,
+    time_format,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TWINS = {

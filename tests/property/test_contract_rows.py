@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from components.contract.contract import load
-from components.contract.expectations import measure
-from components.contract.measured import in_memory
+from components.contract.engines.expectations import measure
+from components.contract.engines.measured import in_memory
+from components.contract.standard.contract import load
 from components.contract.validate import validate_snapshot
 from components.core.publish import verify
 from tests.fakes.contract_case import contract_file, slow_engine, snapshot_of

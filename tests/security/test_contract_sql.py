@@ -9,9 +9,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from components.contract.rules import Column, Rule
-from components.contract.sql_rules import Limits, checked_query, lock, run_query
-from components.contract.yaml_file import Node
+from components.contract.engines.sql_rules import Limits, checked_query, lock, run_query
+from components.contract.standard.rules import Column, Rule
+from components.contract.standard.yaml_file import Node
 from components.core.errors import UserError
 
 COLUMNS = (Column("a", logical_type="integer"), Column("b c"), Column("d", logical_type="date"), Column("user"))

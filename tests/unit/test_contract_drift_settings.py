@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from components.contract.contract import load
-from components.contract.drift_settings import DriftSettings
+from components.contract.meaning.drift_settings import DriftSettings
+from components.contract.standard.contract import load
 from components.core.errors import UserError
 from tests.fakes.contract_case import contract_file
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from components.contract.changes import Release
-from components.contract.evolution import compare
-from components.contract.rules import Rule
-from components.contract.strictness import implies
-from components.contract.versions import Version
+from components.contract.evolution.changes import Release
+from components.contract.evolution.compare import compare
+from components.contract.evolution.strictness import implies
+from components.contract.evolution.versions import Version
+from components.contract.standard.rules import Rule
 from components.core.errors import UserError
 from tests.fakes.contract_versions import BASE, Edit, column, columns, difference, edited, write
 

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from components.contract.contract import load
-from components.contract.infer import infer, write_new
-from components.contract.infer_columns import draft_column
-from components.contract.personal import personal, protected
+from components.contract.evolution.infer import infer, write_new
+from components.contract.evolution.infer_columns import draft_column
+from components.contract.evolution.personal import personal, protected
+from components.contract.standard.contract import load
 from components.core.errors import UserError
 from pipelines.generators import GENERATORS
 from tests.fakes.ingestion_case import write_csv

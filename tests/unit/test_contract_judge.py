@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from components.contract.judge import Judgement, judge
-from components.contract.rules import Column, DataContract, Limit, Observation, Rule
+from components.contract.standard.rules import Column, DataContract, Limit, Observation, Rule
 from components.core.records import RuleResult
 
 NOT_NULL = Rule("required", "present", ("a",), "x")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from components.contract.leakage import (
+from components.contract.leakage.rules import (
     Counts,
     Mark,
     Recurrence,

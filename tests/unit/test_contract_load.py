@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from components.contract.contract import load
-from components.contract.reading import reads
-from components.contract.rules import Limit, Reading
-from components.contract.time_formats import ISO_TIME, formats_of
+from components.contract.standard.contract import load
+from components.contract.standard.reading import reads
+from components.contract.standard.rules import Limit, Reading
+from components.contract.standard.time_formats import ISO_TIME, formats_of
 from components.core.errors import UserError
 from components.core.paths import PROJECT_ROOT
 from tests.fakes.contract_case import contract_file
@@ -36,7 +36,7 @@ def test_the_complaints_contract_declares_all_columns() -> None:
     assert named["date", "Date received"].reading == Reading("time", ("MM/dd/yy", "yyyy-MM-dd"), low="2011-12-01")
     assert named["state-is-a-code", "State"].missing == ("", "None", "N/A")
     assert contract.max_quarantine_percent == 5
-    assert (contract.version, contract.status) == ("1.0.0", "active")
+    assert (contract.version, contract.status) == ("2.0.0", "active")
 
 
 def test_the_standard_s_own_linter_accepts_it() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from components.contract.meaning import findings
-from components.contract.profile import SAMPLE_ROWS, Profile
-from components.contract.rules import Reading, Rule
+from components.contract.meaning.findings import findings
+from components.contract.meaning.profile import SAMPLE_ROWS, Profile
+from components.contract.standard.rules import Reading, Rule
 from tests.fakes.meaning_case import (
     Batch,
     Plant,
@@ -310,7 +310,7 @@ def test_date_formats_are_told_from_texts(texts: list[str], pattern: str | None)
 def test_a_large_batch_is_sampled_at_even_distances(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts of rows and nulls stay exact; shares are of the sample."""
     assert SAMPLE_ROWS >= 100_000
-    monkeypatch.setattr("components.contract.profile.SAMPLE_ROWS", 100)
+    monkeypatch.setattr("components.contract.meaning.profile.SAMPLE_ROWS", 100)
     contract = contract_of()
     found = profile_of(draw(1, rows=1000), contract)
     assert (found.rows, found.sampled_rows) == (1000, 100)

@@ -13,11 +13,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.contract.contract import load
-from components.contract.patterns import STRING_FORMATS, matches, problem_of
-from components.contract.rules import Limit, Reading, Rule, duration_text
-from components.contract.sla import at_time
-from components.contract.time_formats import ISO_CLOCK, ISO_LOCAL, ISO_ZONED
+from components.contract.standard.contract import load
+from components.contract.standard.patterns import STRING_FORMATS, matches, problem_of
+from components.contract.standard.rules import Limit, Reading, Rule, duration_text
+from components.contract.standard.sla import at_time
+from components.contract.standard.time_formats import ISO_CLOCK, ISO_LOCAL, ISO_ZONED
 from components.core.errors import UserError
 from tests.fakes.contract_case import contract_file
 

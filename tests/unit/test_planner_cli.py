@@ -15,6 +15,7 @@ from pipelines.plan_cli import number, whole
 from pipelines.plan_text import BAR, bar, table
 
 FITS = ["plan", "serve", "--params", "70e9", "--gpus", "4", "--gpu-memory-gib", "40"]
+SERVED = ["plan", "serve", "--params", "7e9", "--gpu", "H100", "--gpus", "1"]
 TOO_LARGE = ["plan", "serve", "--params", "70b", "--gpus", "1", "--gpu-memory-gib", "24"]
 
 
@@ -54,6 +55,21 @@ def test_infeasible_exits_3_and_says_what_would_fit(capsys: pytest.CaptureFixtur
         ["plan", "train", "--gpus", "8", "--gpu", "H100-80GB"],
         ["plan", "train", "--params", "7e9", "--gpus", "64", "--gpu", "H100", "--pp", "2", "--tp", "4", "--dp", "4"],
         ["plan", "train", "--recipe", "nothing", "--gpu", "H100"],
+        ["plan", "train", "--recipe", "laptop", "--model", "llama-3-8b", "--gpu", "H100"],
+        ["plan", "train", "--params", "7e9", "--gpu", "H100", "--gpus", "1e30"],
+        ["plan", "serve", "--params", "7e9", "--gpu", "H100", "--gpus", "1e9"],
+        ["plan", "train", "--params", "7e9", "--gpu", "H100", "--gpus", "8", "--gpus-per-node", "3"],
+        ["plan", "train", "--params", "1e30", "--gpu", "H100", "--gpus", "8"],
+        ["plan", "train", "--params", "7e9", "--gpu", "H100", "--method", "full", "--lora-rank", "8"],
+        ["plan", "train", "--params", "7e9", "--gpu", "H100", "--method", "full", "--train-embeddings"],
+        ["plan", "train", "--params", "7e9", "--gpu", "H100", "--ep", "4", "--gpus", "8"],
+        ["plan", "train", "--params", "7e9", "--gpu", "H100", "--seq-len", "1e99"],
+        ["plan", "serve", "--params", "7e9", "--gpu", "H100", "--gpus", "8", "--peak-requests-per-second", "5"],
+        ["plan", "serve", "--params", "7e9", "--gpu", "H100", "--gpus", "1", "--itl-ms", "5"],
+        [*SERVED, "--requests-per-second", "9", "--peak-requests-per-second", "5"],
+        [*SERVED, "--prompt-tokens", "9000", "--max-model-len", "4096"],
+        [*SERVED, "--max-num-seqs", "400", "--max-num-batched-tokens", "100"],
+        [*SERVED, "--model", "llama-3-70b"],
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +88,7 @@ def test_the_text_shows_bars_reasons_and_the_command(capsys: pytest.CaptureFixtu
         )
         == 0
     )
-    text = capsys.readouterr().out
+    text = " ".join(capsys.readouterr().out.split())
     assert "TP 4 x PP 4, 3 replicas: 48 of 48 GPUs" in text
     assert "█" in text
     assert "replica 0: node 0 GPU 0-3; node 1 GPU 0-3; node 2 GPU 0-3; node 3 GPU 0-3" in text
@@ -174,3 +190,105 @@ def test_tables_align_numbers_to_the_right() -> None:
     """Each column is as wide as its widest cell."""
     lines = table(("n", "word"), [(5, "a"), (1234, "bcd")])
     assert lines == ["      n  word", "      5  a", "  1,234  bcd"]
+
+
+def test_bad_numbers_name_their_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where it is, not only what."""
+    assert main(["plan", "train", "--params", "7e9", "--gpu", "H100", "--micro-batch", "0"]) == 2
+    assert "--micro-batch" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "key", "value"),
+    [
+        (["--cp", "2"], "cp", 2),
+        (["--experts", "8", "--params", "47e9", "--layers", "32", "--hidden", "4096", "--ep", "4"], "ep", 4),
+        (["--accumulation", "4", "--micro-batch", "1"], "accumulation", 4),
+        (["--lora-targets", "all"], "method", "lora"),
+        (["--train-embeddings"], "method", "lora"),
+        (["--strategy", "fsdp_full"], "zero_stage", 3),
+        (["--strategy", "fsdp_grad_op"], "zero_stage", 2),
+        (["--framework", "NVIDIA/Megatron-LM v0.9"], "framework", "megatron"),
+    ],
+)
+def test_what_is_asked_for_is_in_the_plan(
+    flags: list[str], key: str, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every flag reaches it."""
+    _, found = _json(["plan", "train", "--params", "7e9", "--gpu", "H100", "--gpus", "8", *flags], capsys)
+    assert found[key] == value
+
+
+def test_rates_and_counter_change_what_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
+    """A slow network slows, interleaving shortens the bubble, another counter tells another peak."""
+    base = ["plan", "train", "--params", "70e9", "--gpu", "H100", "--gpus", "64", "--tp", "4", "--pp", "4"]
+    _, plain = _json(base, capsys)
+    _, slow = _json([*base, "--link-gb-s", "20", "--network-gb-s", "1"], capsys)
+    _, named = _json([*base, "--interconnect", "ethernet-8"], capsys)
+    _, woven = _json([*base, "--virtual-stages", "4"], capsys)
+    _, tensors = _json([*base, "--memory-counter", "allocated"], capsys)
+    pace = "tokens_per_second_per_gpu"
+    assert slow[pace] < 0.9 * plain[pace]  # type: ignore[operator]
+    assert slow[pace] < named[pace] < plain[pace]  # type: ignore[operator]
+    assert woven["bubble_share"] < plain["bubble_share"]  # type: ignore[operator]
+    assert tensors["predicted_peak_gib"] < plain["predicted_peak_gib"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["plan", "train", "--params", "70e9", "--gpus", "64", "--gpu", "H100", "--tokens", "1e12"],
+        ["plan", "train", "--params", "13e9", "--gpus", "8", "--gpu-memory-gib", "80"],
+        ["plan", "serve", "--params", "175e9", "--nodes", "12", "--gpus-per-node", "4", "--gpu-memory-gib", "40"],
+        [*SERVED, "--requests-per-second", "20"],
+        [*TOO_LARGE],
+    ],
+)
+def test_a_page_fits_eighty_columns(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Bars, tables, reasons and the command, which goes on with backslashes."""
+    main(argv)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    if "vllm serve" in text:
+        command = text[text.index("  vllm serve") :].replace("\\\n", " ")
+        assert shlex.split(command)[:3] == ["vllm", "serve", "MODEL"]
+        assert "--gpu-memory-utilization" in shlex.split(command)
+
+
+@pytest.mark.parametrize("argv", [[*TOO_LARGE, "--emit", "vllm"], ["plan", "train", "--params", "1e12", "--gpus", "8",
+                                  "--gpu", "H100", "--emit", "deepspeed"]])  # fmt: skip
+def test_nothing_is_emitted_for_a_plan_that_does_not_fit(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Standard output stays empty, for it goes into a file or a shell; the line says what would fit."""
+    assert main(argv) == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--gpu", "T4", "--weights", "int4"], ["--dtype", "float16"]),
+        (["--gpu", "H100", "--weights", "fp32"], ["--dtype", "float32"]),
+        (["--gpu", "H100", "--kv-cache-dtype", "bf16"], ["--kv-cache-dtype", "bfloat16"]),
+        (["--gpu", "H100", "--weights", "fp8"], ["--quantization", "fp8"]),
+    ],
+)
+def test_the_command_names_types_as_vllm_does(
+    flags: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A GPU without bf16, 32-bit weights, a 16-bit cache."""
+    _, found = _json(["plan", "serve", "--model", "llama-3-8b", "--gpus", "1", *flags], capsys)
+    arguments = found["vllm_arguments"]
+    assert isinstance(arguments, list)
+    assert arguments[arguments.index(words[0]) + 1] == words[1]
+
+
+def test_a_recipe_is_served_with_its_own_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    """Format and context from the recipe, and no request longer than that."""
+    _, found = _json(["plan", "serve", "--recipe", "laptop", "--gpus", "1", "--gpu", "T4"], capsys)
+    assert found["weights"] == "fp32"
+    speed = found["speed"]
+    assert isinstance(speed, list)
+    assert speed[0]["prompt_tokens"] + speed[0]["output_tokens"] <= found["max_model_len"]  # type: ignore[operator]

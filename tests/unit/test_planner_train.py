@@ -133,7 +133,9 @@ def test_what_was_not_given_is_listed_with_its_value() -> None:
     assert {"layers", "hidden", "heads", "kv_heads", "vocab", "ffn", "seq", "precision", "optimizer"} <= set(found)
     assert found["layers"].value == 40
     assert all(item.reason for item in found.values())
-    whole = plan(model="llama-3-8b", gpus=8, gpu="A100", seq=4096, global_batch=64, precision="bf16", optimizer="adamw")
+    whole = plan(
+        model="llama-3-8b", gpus=8, gpu="A100-80GB", seq=4096, global_batch=64, precision="bf16", optimizer="adamw"
+    )
     assert whole.assumed == ()
 
 

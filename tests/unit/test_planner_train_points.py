@@ -10,9 +10,9 @@ import pytest
 from components.planner.calibration_fit import fit, group, left_out_constants
 from components.planner.calibration_judge import Judgement, judge
 from components.planner.memory import predict_memory
+from components.planner.published_rows import read_rows, training_rows
 from components.planner.training_constants import TrainingConstants, training_constants
 from components.planner.training_points import points_of, read_points
-from tests.fakes.planner_points import shared_rows
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "planner" / "train_points.csv"
 OWN = read_points()
@@ -47,7 +47,7 @@ def test_promises_are_kept_on_the_shared_table() -> None:
     """The same on the table that was handed to us, where it is present; ours holds the same runs."""
     if not SHARED.exists():
         pytest.skip("../shared/data/planner is not here")
-    points = points_of(shared_rows(SHARED))
+    points = points_of(training_rows(read_rows(SHARED)))
     assert_promises(judge(points, left_out_constants(OWN)))
     known = {(p.source, p.model, p.run, p.peak_gib, p.tokens_per_second, p.ran) for p in OWN}
     assert {(p.source, p.model, p.run, p.peak_gib, p.tokens_per_second, p.ran) for p in points} == known

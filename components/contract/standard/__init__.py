@@ -1,0 +1,1 @@
+"""What a contract says: the Open Data Contract Standard's YAML as engine-neutral rules, and one reading of values."""
