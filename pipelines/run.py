@@ -78,7 +78,7 @@ def run(recipe: Recipe, home: Home, engine: str = "auto", force: bool = False) -
 
 def take_snapshot(recipe: Recipe, home: Home) -> SnapshotRef:
     """Read the source now, so that the run can be named by its content; the ingest step takes it from the store."""
-    from components.contract.accepted import name_contract
+    from components.contract.evolution.accepted import name_contract
     from components.core.contracts import note_reading
     from components.ingestion.ingest import ingest
     from pipelines.generators import GENERATORS

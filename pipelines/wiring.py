@@ -21,7 +21,7 @@ __all__ = ["GENERATORS", "name_contract", "open_stack"]
 
 def name_contract(recipe: Recipe, home: Home, expected_digest: str = "") -> ContractRef:
     """The contract that ingestion's snapshot names: loaded before the source is read."""
-    from components.contract.accepted import name_contract as load_and_keep
+    from components.contract.evolution.accepted import name_contract as load_and_keep
 
     return load_and_keep(recipe, home, expected_digest)
 
