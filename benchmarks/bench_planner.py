@@ -1,8 +1,9 @@
 """The planner against published runs that its constants have not seen, and the time that a plan takes.
 
-    python benchmarks/bench_planner.py [--fit]
+    python benchmarks/bench_planner.py [--fit] [--table FILE.csv]
 
-`--fit` fits the constants again and writes components/planner/facts/training_constants.json.
+`--fit` fits the constants again and writes components/planner/facts/training_constants.json. `--table` judges rows
+collected elsewhere (columns as in components/planner/published_rows.py) with constants that have not seen their source.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
+from pathlib import Path
 from statistics import median
 
-from components.planner.calibration_fit import fit
+from components.planner.calibration_fit import fit, left_out_constants
 from components.planner.calibration_judge import Errors, Judgement, judge
+from components.planner.published_rows import read_rows, training_rows
 from components.planner.training import plan_training, request_from
 from components.planner.training_constants import FILE
-from components.planner.training_points import read_points
+from components.planner.training_points import points_of, read_points
 
 REQUESTS = (
     {"params": 1e9, "gpus": 1, "gpu_memory_gib": 80},
@@ -30,18 +33,26 @@ def main() -> None:
     """Print one line a figure with its target."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--fit", action="store_true")
-    if options.parse_args().fit:
-        FILE.write_text(fit(read_points()).to_json())
+    options.add_argument("--table", type=Path)
+    args = options.parse_args()
+    own = read_points()
+    if args.table:
+        show(judge(points_of(training_rows(read_rows(args.table))), left_out_constants(own)))
+        return
+    if args.fit:
+        FILE.write_text(fit(own).to_json())
         print(f"written: {FILE.name}")
-    show(judge(read_points()))
+    show(judge(own))
     plan_times()
 
 
 def show(found: Judgement) -> None:
     """Errors on organisations left out of the fit."""
-    figure("runs that ran called feasible", found.ran_called_feasible / found.ran, 0.95, found.ran, at_least=True)
-    right = found.failed_called_infeasible / found.failed
-    figure("out-of-memory called infeasible", right, 0.8, found.failed, at_least=True)
+    if found.ran:
+        figure("runs that ran called feasible", found.ran_called_feasible / found.ran, 0.95, found.ran, at_least=True)
+    if found.failed:
+        right = found.failed_called_infeasible / found.failed
+        figure("out-of-memory called infeasible", right, 0.8, found.failed, at_least=True)
     errors("peak memory", found.memory, 0.10)
     errors("tokens/s", found.speed, 0.20)
     for purpose, reasons in found.left_out.items():
@@ -53,6 +64,9 @@ def show(found: Judgement) -> None:
 
 def errors(name: str, found: Errors, target: float) -> None:
     """Median and nine tenths of relative errors, all together and by organisation, and the bands' coverage."""
+    if not found.all:
+        print(f"     {name}: no point states what is needed")
+        return
     figure(f"{name}, median relative error", found.median, target, len(found.all))
     print(f"  p90 {found.p90:.3f}; " + ", ".join(f"{g} {median(e):.3f} of {len(e)}" for g, e in found.by_group.items()))
     figure(f"{name}, points in their 80 % band", found.coverage, 0.8, len(found.all), at_least=True)

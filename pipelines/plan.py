@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from components.core.errors import UserError
+
 if TYPE_CHECKING:
     from components.core.home import Home
+    from components.core.recipe import Recipe
+
+OTHER_MODELS = ("model", "config", "params", "weights_gb")
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,8 @@ def serve(given: Mapping[str, Any], recipe: str | None = None) -> Planned:
     from components.planner.serving_vllm import vllm_arguments, vllm_command
     from pipelines.plan_serve_text import serve_text
 
-    request = request_from({**_recipe_shape(recipe), **given})
+    _one_model(given, recipe)
+    request = request_from({**_recipe_serving(recipe), **given})
     plan = plan_serving(request)
     command = vllm_command(plan, request) if plan.feasible else ""
     arguments = vllm_arguments(plan, request) if plan.feasible else []
@@ -48,6 +54,7 @@ def train(given: Mapping[str, Any], recipe: str | None = None) -> Planned:
     from components.planner.training import plan_training, request_from
     from pipelines.plan_train_text import train_text
 
+    _one_model(given, recipe)
     plan = plan_training(request_from({**_recipe_training(recipe), **given}))
     values = plan.to_dict()
     return Planned(plan.feasible, values, train_text(values), plan)
@@ -78,21 +85,26 @@ def deepspeed(planned: Planned) -> dict[str, Any]:
 
 def _recipe_training(name: str | None) -> dict[str, Any]:
     """A recipe's model and batch as a training plan asks for them, {} without one."""
-    if name is None:
-        return {}
-    from components.core.recipe import load_recipe
     from components.planner.preflight import training_of
-    from pipelines.recipes import locate
 
-    return training_of(load_recipe(locate(name)))
+    return {} if name is None else training_of(_recipe(name))
 
 
-def _recipe_shape(recipe: str | None) -> dict[str, Any]:
-    """The numbers of a recipe's model, {} without one."""
-    if recipe is None:
-        return {}
+def _recipe_serving(name: str | None) -> dict[str, Any]:
+    """A recipe's model and the format of its weights as a serving plan asks for them, {} without one."""
+    from components.planner.preflight import serving_of
+
+    return {} if name is None else serving_of(_recipe(name))
+
+
+def _recipe(name: str) -> Recipe:
     from components.core.recipe import load_recipe
-    from components.planner.preflight import shape_of
     from pipelines.recipes import locate
 
-    return shape_of(load_recipe(locate(recipe)))
+    return load_recipe(locate(name))
+
+
+def _one_model(given: Mapping[str, Any], recipe: str | None) -> None:
+    """UserError where a recipe and another model are asked for together."""
+    if recipe is not None and (other := next((name for name in OTHER_MODELS if name in given), None)):
+        raise UserError(f"plan: give recipe or {other}, not both: the recipe has its own model")

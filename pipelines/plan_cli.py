@@ -6,9 +6,12 @@ import argparse
 import json
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from components.core.errors import UserError
+from components.core.errors import PolicyRefusal
+
+if TYPE_CHECKING:
+    from pipelines.plan import Planned
 
 Show = Callable[[argparse.Namespace, dict[str, Any], str], None]
 MakeVerb = Callable[..., argparse.ArgumentParser]
@@ -57,6 +60,9 @@ def _model_options(verb: argparse.ArgumentParser) -> None:
     model.add_argument("--recipe", metavar="NAME|FILE", help="the model of a recipe")
     for name, text in SHAPE.items():
         model.add_argument(f"--{name}", type=whole, metavar="N", help=text)
+    switch = argparse.BooleanOptionalAction
+    model.add_argument("--gated", action=switch, help="feed-forward blocks with a gate (default: most likely)")
+    model.add_argument("--tied-embeddings", action=switch, help="input and output share one (default: most likely)")
 
 
 def _gpu_options(verb: argparse.ArgumentParser) -> None:
@@ -82,7 +88,7 @@ def _serve_options(verb: argparse.ArgumentParser) -> None:
     serve.add_argument("--gpu-memory-utilization", type=number, dest="utilisation", metavar="SHARE", help="default 0.9")
     serve.add_argument("--max-num-seqs", type=whole, metavar="N", help="default: vLLM's for this GPU")
     serve.add_argument("--max-num-batched-tokens", type=whole, metavar="N", help="default: vLLM's for this GPU")
-    serve.add_argument("--enforce-eager", action="store_true", dest="eager", help="no CUDA graphs")
+    serve.add_argument("--enforce-eager", action="store_true", default=None, dest="eager", help="no CUDA graphs")
     serve.add_argument("--prompt-tokens", type=whole, metavar="N", help="of the usual request (default 1024)")
     serve.add_argument("--output-tokens", type=whole, metavar="N", help="of the usual request (default 256)")
     serve.add_argument("--requests-per-second", type=number, dest="requests_per_s", metavar="N", help="suggest scaling")
@@ -102,20 +108,27 @@ def _train_options(verb: argparse.ArgumentParser) -> None:
     train.add_argument("--accumulation", type=whole, metavar="N", help="micro-batches a step (default: chosen)")
     train.add_argument("--method", choices=["full", "lora", "qlora"], help="default full, lora with --lora-rank")
     train.add_argument("--lora-rank", type=whole, metavar="N")
-    train.add_argument("--lora-targets", choices=["all", "qv"], help="adapted matrices (default all)")
-    train.add_argument("--train-embeddings", action="store_true", help="with LoRA, train the embeddings too")
+    train.add_argument("--lora-targets", choices=["all", "qv"], help="adapted matrices (default qv)")
+    train.add_argument("--train-embeddings", action="store_true", default=None, help="beside LoRA's")
     train.add_argument("--precision", metavar="NAME", help="bf16 (default), fp16, fp8, fp4, pure_bf16, fp32")
     train.add_argument("--optimizer", metavar="NAME", help="adamw (default), adamw_8bit, ...")
     train.add_argument("--checkpointing", choices=["none", "selective", "full"], help="default: chosen")
+    train.add_argument("--cp", type=whole, metavar="N", help="context parallel (default 1)")
+    train.add_argument("--ep", type=whole, metavar="N", help="expert parallel (default 1)")
+    train.add_argument("--virtual-stages", type=whole, metavar="N", help="stages a GPU of an interleaved pipeline")
     train.add_argument("--strategy", choices=STRATEGIES, help="default: chosen")
     train.add_argument("--offload", choices=["none", "optimizer", "all"], help="default: chosen")
     train.add_argument("--framework", metavar="NAME", help="for example megatron, torchtitan, deepspeed")
     train.add_argument("--dp", type=whole, metavar="N", help="data parallel (default: chosen)")
-    train.add_argument("--interconnect", metavar="NAME", help="between nodes, for example ethernet-25")
+    train.add_argument("--interconnect", metavar="NAME", help="for example ethernet-25 (Gbit/s a GPU), nvlink4")
+    train.add_argument("--link-gb-s", type=number, metavar="GB/S", help="inside a node, a GPU and direction")
+    train.add_argument("--network-gb-s", type=number, metavar="GB/S", help="between nodes, a GPU and direction")
     train.add_argument("--nodes-per-rack", type=whole, metavar="N")
     train.add_argument("--host-memory-gib", type=number, metavar="GIB", help="memory of a node, for offload")
     train.add_argument("--tokens", type=number, metavar="N", help="to train on: hours and cost are told for them")
     train.add_argument("--price-per-gpu-hour", type=number, metavar="MONEY")
+    counters = ["device", "reserved", "allocated"]
+    train.add_argument("--memory-counter", choices=counters, help="whose peak is told (default device)")
     train.add_argument("--emit", choices=["deepspeed"], help="print only the DeepSpeed configuration")
 
 
@@ -123,7 +136,8 @@ def _serve(args: argparse.Namespace, show: Show) -> int:
     from pipelines.plan import serve
 
     found = serve(_given(args), args.recipe)
-    if args.emit and found.feasible:
+    if args.emit:
+        _can_be_run(found, "command")
         show(args, {"arguments": found.values["vllm_arguments"]}, found.values["vllm_command"])
     else:
         show(args, found.values, found.text)
@@ -133,13 +147,23 @@ def _serve(args: argparse.Namespace, show: Show) -> int:
 def _train(args: argparse.Namespace, show: Show) -> int:
     from pipelines.plan import deepspeed, train
 
-    found = train(_given(args), args.recipe)
-    if args.emit and found.feasible:
+    software = {"framework": "deepspeed"} if args.emit else {}  # the plan is for what will run
+    found = train({**software, **_given(args)}, args.recipe)
+    if args.emit:
+        _can_be_run(found, "configuration")
         config = deepspeed(found)
         show(args, config, json.dumps(config, indent=2))
     else:
         show(args, found.values, found.text)
     return 0 if found.feasible else 3
+
+
+def _can_be_run(found: Planned, what: str) -> None:
+    """PolicyRefusal for a plan that does not fit: what is emitted goes into a file or a shell."""
+    if not found.feasible:
+        fit = found.values.get("would_fit")
+        mend = f"would fit: {fit}" if fit else found.values["reasons"][-1]
+        raise PolicyRefusal(f"no {what}: the plan does not fit; {mend}")
 
 
 def _calibrate(args: argparse.Namespace, show: Show) -> int:
@@ -154,24 +178,24 @@ def _calibrate(args: argparse.Namespace, show: Show) -> int:
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The flags that were given, by their names."""
     kept = ("call", "verb", "home", "json", "debug", "emit", "recipe")
-    return {name: value for name, value in vars(args).items() if name not in kept and value not in (None, False)}
+    return {name: value for name, value in vars(args).items() if name not in kept and value is not None}
 
 
 def number(text: str) -> float:
-    """A finite number above 0, with k, m, b or t for thousands to trillions; UserError otherwise."""
+    """A finite number above 0, with k, m, b or t for thousands to trillions; ArgumentTypeError otherwise."""
     head, scale = (text[:-1], SUFFIXES[text[-1].lower()]) if text[-1:].lower() in SUFFIXES else (text, 1.0)
     try:
         value = float(head) * scale
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise UserError(f"{text!r} is no number above 0; write it like 13e9 or 13b")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0; write it like 13e9 or 13b")
     return value
 
 
 def whole(text: str) -> int:
-    """A whole number above 0; UserError otherwise."""
+    """A whole number above 0; ArgumentTypeError otherwise."""
     value = number(text)
     if value != int(value):
-        raise UserError(f"{text!r} is no whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
     return int(value)

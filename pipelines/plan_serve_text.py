@@ -4,35 +4,40 @@ from __future__ import annotations
 
 from components.planner.serving_plan import ServingPlan
 from components.planner.serving_request import ServingRequest
-from pipelines.plan_text import listed, memory_bars, table
+from pipelines.plan_text import assumed, folded, listed, memory_bars, pasted, size, table
 
 MOST_ROWS = 6
 
 
 def serve_text(plan: ServingPlan, request: ServingRequest, command: str) -> str:
     """The plan for a person: the answer first, then memory, times, reasons, what else was looked at."""
-    lines = [*_answer(plan, request), "", "  memory of one GPU     GiB", *_memory(plan)]
+    lines = [
+        *(part for line in _answer(plan, request) for part in folded(line)),
+        "",
+        "  memory of one GPU     GiB",
+        *_memory(plan),
+    ]
     lines += _speed(plan)
     lines += _scaling(plan)
     lines += listed("why", plan.reasons)
     lines += _alternatives(plan)
     lines += _formats(plan)
     lines += listed("watch", plan.warnings)
-    lines += listed("assumed", plan.assumed)
+    lines += assumed(plan.assumed)
     lines += _placement(plan)
     if plan.feasible:
-        lines += ["", f"start one replica ({plan.launcher})", f"  {command}"]
+        lines += ["", *folded(f"start one replica ({plan.launcher})"), *pasted(command)]
     return "\n".join(lines)
 
 
 def _answer(plan: ServingPlan, request: ServingRequest) -> list[str]:
     fleet = (
-        f"{plan.nodes} nodes of {plan.gpus_per_node} GPUs"
+        f"{plan.nodes} nodes of {plan.gpus_per_node} GPU{'s' * (plan.gpus_per_node > 1)}"
         if plan.nodes > 1
         else f"{plan.gpus} GPU{'s' * (plan.gpus > 1)}"
     )
     card = "" if request.gpu.name == "unnamed" else f"{request.gpu.name}, "
-    what = f"{request.model.params / 1e9:.3g}B parameters in {plan.weights} on {fleet} ({card}"
+    what = f"{size(request.model.params)} parameters in {plan.weights} on {fleet} ({card}"
     what += f"{plan.memory.total_gib:.1f} GiB usable each)"
     if not plan.feasible:
         return [f"does not fit: {what}", f"  would fit: {plan.would_fit}"]
@@ -40,7 +45,7 @@ def _answer(plan: ServingPlan, request: ServingRequest) -> list[str]:
     return [
         f"fits: {what}",
         f"  TP {plan.tp} x PP {plan.pp}, {plan.replicas} replica{'s' * (plan.replicas > 1)}: "
-        f"{plan.gpus_used} of {plan.gpus} GPUs",
+        f"{plan.gpus_used} of {plan.gpus} GPU{'s' * (plan.gpus > 1)}",
         f"  context of {plan.max_model_len:,} tokens, {at_once} of that length at once a replica",
     ]
 
@@ -63,7 +68,7 @@ def _speed(plan: ServingPlan) -> list[str]:
     if not plan.speed:
         return []
     if plan.speed[0].why_not:
-        return ["", f"times: {plan.speed[0].why_not}"]
+        return ["", *folded(f"times: {plan.speed[0].why_not}")]
     first = plan.speed[0]
     rows = [
         (item.concurrency, item.ttft_ms or 0.0, item.itl_ms or 0.0, item.request_ms or 0.0, item.tokens_per_s or 0.0)
@@ -73,7 +78,7 @@ def _speed(plan: ServingPlan) -> list[str]:
         f"times of one replica, {first.prompt_tokens} tokens in, {first.output_tokens} out; 80 % within a factor of "
     )
     header = ("at once", "first token ms", "between tokens ms", "request ms", "tokens/s")
-    return ["", f"{title}{first.band:.2f}", *table(header, rows)]
+    return ["", *folded(f"{title}{first.band:.2f}"), *table(header, rows)]
 
 
 def _scaling(plan: ServingPlan) -> list[str]:

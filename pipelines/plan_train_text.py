@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.plan_text import listed, memory_bars, table
+from components.planner.architecture import Assumption
+from pipelines.plan_text import assumed, folded, listed, memory_bars, table
 
 MOST_ROWS = 6
 
 
 def train_text(plan: Mapping[str, Any]) -> str:
     """The plan for a person: the answer first, then memory, speed, reasons, what else was looked at."""
-    lines = [*_answer(plan), "", "  memory of one GPU   GiB", *_memory(plan), *_speed(plan)]
+    lines = [
+        *(part for line in _answer(plan) for part in folded(line)),
+        "",
+        "  memory of one GPU   GiB",
+        *_memory(plan),
+        *_speed(plan),
+    ]
     lines += listed("why", plan["reasons"])
     lines += _alternatives(plan)
     lines += listed("watch", plan["warnings"])
-    assumed = [f"{item['field']} not given: {item['value']} assumed ({item['reason']})" for item in plan["assumed"]]
-    lines += listed("assumed", assumed)
+    lines += assumed([str(Assumption(**item)) for item in plan["assumed"]])
     return "\n".join(lines)
 
 
@@ -46,7 +52,7 @@ def _memory(plan: Mapping[str, Any]) -> list[str]:
 
 def _speed(plan: Mapping[str, Any]) -> list[str]:
     if plan["no_estimate"]:
-        return ["", f"speed: no estimate, {plan['no_estimate']}"]
+        return ["", *folded(f"speed: no estimate, {plan['no_estimate']}")]
     speed, band = plan["tokens_per_second_per_gpu"], plan["tokens_per_second_per_gpu_band"]
     lines = [
         f"{speed:,.0f} tokens/s a GPU (80 % band {band['low']:,.0f} to {band['high']:,.0f}), "

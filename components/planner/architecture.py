@@ -125,7 +125,8 @@ class Architecture:
             name: for messages.
             params: number of parameters, where it is known better than from the shape.
         """
-        return _made(cls, Draft(name, numbers_of(config, name) | {"params": params}))
+        numbers, assumed = numbers_of(config, name)
+        return _made(cls, Draft(name, numbers | {"params": params}, assumed))
 
     def with_params(self, params: float) -> Architecture:
         """The same shape with another number of parameters."""

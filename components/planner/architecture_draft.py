@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,9 @@ FIELDS = {
     *WHOLE, "params", "gated", "tied_embeddings", "experts", "experts_per_token", "expert_ffn", "shared_experts",
     "dense_layers", "q_latent", "kv_latent", "rope_dim", "value_dim", "sliding_window", "max_context",
 }  # fmt: skip
+LARGEST = {"params": 1e15, "layers": 1e4}
 SPREAD = 0.10  # by how much a stated number of parameters may differ from the one that the shape gives,
+WIDEST_DENSE = 12.0  # times the hidden size; Gemma's dense blocks are eight times as wide
 EXACT = 0.003  # by how much a count may differ to be taken for exact; small parts are left out of it
 LOOSE = 0.35  # and where parts of the shape were assumed
 USUAL = (  # parameters, name, layers, hidden, heads, KV heads of public models
@@ -45,19 +47,25 @@ class Assumption:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.field} not given: {self.value} assumed ({self.reason})"
+        return f"{self.field} not given: {self.shown} assumed ({self.reason})"
+
+    @property
+    def shown(self) -> str:
+        """The value for a person: whole numbers without a fraction, thousands apart."""
+        plain = isinstance(self.value, str | bool)
+        return str(self.value) if plain else f"{self.value:,.10g}"
 
 
 class Draft:
     """Numbers on their way to an architecture."""
 
-    def __init__(self, name: str, given: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, given: Mapping[str, Any], assumed: Sequence[Assumption] = ()) -> None:
         unknown = sorted(set(given) - FIELDS)
         if unknown:
             raise UserError(f"{name}: {unknown[0]!r} is no number of a model")
         self.name = name
         self.given = {key: value for key, value in given.items() if value is not None}
-        self.assumed: list[Assumption] = []
+        self.assumed = list(assumed)
         for key, value in self.given.items():
             if key not in ("gated", "tied_embeddings"):
                 self.given[key] = _number(name, key, value, whole=key != "params")
@@ -72,7 +80,7 @@ class Draft:
             raise UserError(f"{self.name}: params is {params:g}; write the number itself, such as 13e9")
         self._attention(params)
         self._outer(params)
-        self._experts()
+        self._experts(params)
         self._ffn(params)
         if params is None:
             g["params"] = counted(self._shape())
@@ -92,6 +100,7 @@ class Draft:
         if "heads" not in g:
             width = g.get("head_dim") or (128 if hidden % 128 == 0 and hidden >= 1024 else 64)
             self._assume("heads", max(1, hidden // width), f"heads of {width}")
+            g.setdefault("head_dim", min(width, hidden))
         heads = g["heads"]
         if "head_dim" not in g:
             if hidden % heads:
@@ -99,8 +108,9 @@ class Draft:
             g["head_dim"] = hidden // heads
         if g.get("kv_latent"):
             g["kv_heads"] = heads
-            g.setdefault("rope_dim", 64)
-            g.setdefault("value_dim", g["head_dim"])
+            for key, value in (("rope_dim", 64), ("value_dim", g["head_dim"])):
+                if key not in g:
+                    self._assume(key, value, "usual for latent attention")
         if "kv_heads" not in g:
             group = 8 if heads % 8 == 0 and heads > 8 else heads
             why = "most models since 2023 share keys among groups of heads" if group != heads else "as many as heads"
@@ -154,8 +164,19 @@ class Draft:
                     self._assume("tied_embeddings", tied, "the same")
                 return
 
-    def _experts(self) -> None:
+    def _unstated_mixture(self, params: float) -> None:
+        """More parameters than a dense block of this width ever has are those of experts."""
         g = self.given
+        width = (params - counted(self._shape() | {"ffn": 0})) / (3 * g["hidden"] * g["layers"])
+        if width <= WIDEST_DENSE * g["hidden"]:
+            return
+        why = "a mixture: more parameters than a dense model of this depth and width has"
+        self._assume("experts", max(8, 2 ** round(math.log2(2 * width / g["hidden"]))), why)
+
+    def _experts(self, params: float | None) -> None:
+        g = self.given
+        if params is not None and not {"experts", "ffn"} & set(g):
+            self._unstated_mixture(params)
         if g.get("experts", 0) <= 1:
             for key in ("experts", "experts_per_token", "expert_ffn", "shared_experts", "dense_layers"):
                 g.pop(key, None)
@@ -189,10 +210,10 @@ class Draft:
             else g["layers"]
         )
         width = round(rest / ((3 if g["gated"] else 2) * g["hidden"] * blocks))
-        if width <= 0 or (not moe and width > 32 * g["hidden"]):
+        if width <= 0:
             raise UserError(
                 f"{self.name}: {params:.4g} parameters contradict {g['layers']} layers of width {g['hidden']}"
-                f" and a vocabulary of {g['vocab']}" + ("" if moe else "; of a mixture of experts give experts too")
+                f" and a vocabulary of {g['vocab']}"
             )
         self._assume(missing, width, "what is left of the parameters")
         g.setdefault("ffn", width)
@@ -233,13 +254,15 @@ def counted(shape: Mapping[str, Any]) -> float:
 
 def _number(name: str, key: str, value: Any, whole: bool) -> float | int:
     try:
-        number = float(value)
-    except (TypeError, ValueError):
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
         raise UserError(f"{name}: {key} is {value!r}; a number is needed") from None
     if not math.isfinite(number) or number < 0 or (whole and number != int(number)):
         raise UserError(f"{name}: {key} is {value!r}; a {'whole ' if whole else ''}number above 0 is needed")
     if number == 0 and (key in WHOLE or key == "params"):
         raise UserError(f"{name}: {key} is 0; a number above 0 is needed")
+    if number > LARGEST.get(key, 1e9):
+        raise UserError(f"{name}: {key} is {number:g}; no model has more than {LARGEST.get(key, 1e9):g}")
     return int(number) if whole else number
 
 

@@ -11,7 +11,7 @@ from components.planner.bands import memory_band, speed_band
 from components.planner.calibration_fit import group, left_out_constants
 from components.planner.memory import predict_memory
 from components.planner.throughput import no_estimate, predict_speed
-from components.planner.training_constants import TrainingConstants
+from components.planner.training_constants import TrainingConstants, training_constants
 from components.planner.training_points import Point
 
 
@@ -58,16 +58,21 @@ class Judgement:
 
 
 def judge(points: Sequence[Point], constants: Mapping[str, TrainingConstants] | None = None) -> Judgement:
-    """Predict every point with constants and bands from the other organisations' points."""
-    unseen = constants or left_out_constants(points)
+    """Predict every point with constants and bands from the other organisations' points.
+
+    With `constants` of other points (`left_out_constants` of the planner's own), organisations that are not among them
+    are predicted with what the repository holds.
+    """
+    unseen = left_out_constants(points) if constants is None else constants
     found = Judgement(left_out={purpose: Counter() for purpose in ("memory", "speed", "fit")})
     for point in points:
         for purpose in found.left_out:
             if reason := point.without(purpose):
                 found.left_out[purpose][reason] += 1
-        _feasibility(point, unseen[group(point)], found)
-        _memory(point, unseen[group(point)], found.memory)
-        _speed(point, unseen[group(point)], found)
+        known = unseen.get(group(point)) or training_constants()
+        _feasibility(point, known, found)
+        _memory(point, known, found.memory)
+        _speed(point, known, found)
     return found
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from components.core.errors import UserError
 from components.core.records import Record
+
+MOST_GPUS = 131_072
+MOST_PLACED = 1024  # replicas whose GPUs are listed: the next ones repeat the pattern
 
 
 @dataclass(frozen=True)
@@ -46,20 +51,27 @@ class Placement(Record):
 def fleet_of(gpus: int | None, nodes: int | None, gpus_per_node: int | None) -> Fleet:
     """A fleet from any two of its numbers, or from GPUs alone (eight a node); UserError where they contradict."""
     for name, value in (("gpus", gpus), ("nodes", nodes), ("gpus_per_node", gpus_per_node)):
-        if value is not None and value < 1:
-            raise UserError(f"{name} is {value}; a whole number of at least 1 is needed")
+        if value is not None and not 1 <= value <= MOST_GPUS:
+            raise UserError(f"{name} is {value:g}; a whole number from 1 to {MOST_GPUS:,} is needed")
     if gpus is None and gpus_per_node is None:
         raise UserError("give the number of GPUs, or nodes and GPUs a node")
     per_node = gpus_per_node or (gpus // nodes if gpus and nodes and gpus % nodes == 0 else min(gpus or 1, 8))
+    if gpus is not None and nodes is None and gpus < per_node:
+        return Fleet(1, gpus)  # a part of one node
     count = nodes or (math.ceil(gpus / per_node) if gpus else 1)
     if gpus is not None and count * per_node != gpus:
-        raise UserError(f"{gpus} GPUs are not {count} nodes of {per_node}; say --nodes and --gpus-per-node alike")
+        given = f"{nodes} nodes" if nodes else "whole nodes"
+        raise UserError(f"{gpus} GPUs are not {given} of {per_node}; say --nodes and --gpus-per-node alike")
+    if count * per_node > MOST_GPUS:
+        raise UserError(f"{count} nodes of {per_node} GPUs are more than the {MOST_GPUS:,} that a plan is made for")
     return Fleet(count, per_node)
 
 
 def most_replicas(fleet: Fleet, tp: int, pp: int) -> int:
     """Replicas that the fleet holds with every tensor-parallel group inside a node, or on whole nodes."""
-    return len(_usable_groups(fleet, tp, pp)) // pp
+    if tp > fleet.gpus_per_node:
+        return fleet.nodes // math.ceil(tp / fleet.gpus_per_node) // pp
+    return fleet.nodes * _groups_used(fleet, tp, pp) // pp
 
 
 def place(fleet: Fleet, tp: int, pp: int, replicas: int) -> tuple[Placement, ...]:
@@ -68,33 +80,28 @@ def place(fleet: Fleet, tp: int, pp: int, replicas: int) -> tuple[Placement, ...
         raise UserError(
             f"{replicas} replicas of {tp * pp} GPUs do not fit {fleet.nodes} nodes of {fleet.gpus_per_node}"
         )
-    groups = _usable_groups(fleet, tp, pp)
+    listed = min(replicas, MOST_PLACED)
+    groups = list(islice(_groups(fleet, tp, _groups_used(fleet, tp, pp)), listed * pp))
     return tuple(
         Placement(replica=n, stages=tuple(stage for group in groups[n * pp : (n + 1) * pp] for stage in group))
-        for n in range(replicas)
+        for n in range(listed)
     )
 
 
-def _usable_groups(fleet: Fleet, tp: int, pp: int) -> list[tuple[Stage, ...]]:
-    """Tensor-parallel groups in order, without those that would split a replica which fits one node."""
-    groups = _group_list(fleet, tp)
+def _groups_used(fleet: Fleet, tp: int, pp: int) -> int:
+    """Tensor-parallel groups of a node without those that would split a replica which fits one node."""
     in_node = fleet.gpus_per_node // tp
-    if pp > in_node or in_node % pp == 0:
-        return groups
-    return [group for n, group in enumerate(groups) if n % in_node < in_node - in_node % pp]
+    return in_node if pp > in_node or in_node % pp == 0 else in_node - in_node % pp
 
 
-def _group_list(fleet: Fleet, tp: int) -> list[tuple[Stage, ...]]:
-    """Tensor-parallel groups in the order of nodes; one wider than a node is a tuple of several stages."""
+def _groups(fleet: Fleet, tp: int, in_node: int) -> Iterator[tuple[Stage, ...]]:
+    """Tensor-parallel groups, `in_node` of each node; one wider than a node is a tuple of several stages."""
     size = fleet.gpus_per_node
     if tp > size:
         span = math.ceil(tp / size)
-        return [
-            tuple(Stage(node=first + n, gpus=tuple(range(min(size, tp - n * size)))) for n in range(span))
-            for first in range(0, fleet.nodes - span + 1, span)
-        ]
-    return [
-        (Stage(node=node, gpus=tuple(range(start, start + tp))),)
-        for node in range(fleet.nodes)
-        for start in range(0, size - tp + 1, tp)
-    ]
+        for first in range(0, fleet.nodes - span + 1, span):
+            yield tuple(Stage(node=first + n, gpus=tuple(range(min(size, tp - n * size)))) for n in range(span))
+        return
+    for node in range(fleet.nodes):
+        for start in range(0, in_node * tp, tp):
+            yield (Stage(node=node, gpus=tuple(range(start, start + tp))),)

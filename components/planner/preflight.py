@@ -70,6 +70,12 @@ def training_of(recipe: Recipe) -> dict[str, Any]:
     }
 
 
+def serving_of(recipe: Recipe) -> dict[str, Any]:
+    """The recipe's model and its weights' format as a serving plan asks for them."""
+    wide = DTYPE_BYTES[recipe.serving.dtype] == 4
+    return {**shape_of(recipe), "gated": True, "tied_embeddings": False, "weights": "fp32" if wide else "bf16"}
+
+
 def tokens_per_row(recipe: Recipe) -> int:
     """Tokens of the longest prompt: text, features, the frame around them and the answer."""
     return min(recipe.model.text_tokens + len(recipe.features.model_inputs) + 3, recipe.model.max_positions)

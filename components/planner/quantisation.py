@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from dataclasses import dataclass
 
 from components.core.errors import UserError
@@ -48,15 +49,18 @@ FORMATS = {
             "int4", 0.5 + 2.5 / 128, True, "", "scale and zero point a group of 128", aliases=("awq", "gptq", "w4a16")
         ),
         WeightFormat(
-            "bnb4", 0.5 + 0.127 / 8, True, "bitsandbytes", "NF4, doubly quantised scales (QLoRA, arXiv:2305.14314)",
+            "bnb4", 0.5 + 0.127 / 8, True, "", "NF4, doubly quantised scales (QLoRA, arXiv:2305.14314)",
             aliases=("nf4", "bitsandbytes", "bnb"),
         ),
         WeightFormat("mxfp4", 0.5 + 1.0 / 32, True, "", "4 bit, one 8-bit exponent a block of 32", experts_only=True),
         WeightFormat("nvfp4", 0.5 + 1.0 / 16, True, "", "4 bit, one fp8 scale a block of 16", aliases=("fp4",)),
-        WeightFormat("q8_0", 1.0 + 2.0 / 32, False, "gguf", "GGUF: 8 bit, one scale a block of 32", aliases=("gguf",)),
+        WeightFormat("q8_0", 1.0 + 2.0 / 32, False, "", "GGUF: 8 bit, one scale a block of 32", aliases=("gguf",)),
     )
 }  # fmt: skip
-KV_BYTES = {"auto": 2.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "fp32": 4.0}
+KV_BYTES = {
+    "auto": 2.0, "bf16": 2.0, "fp16": 2.0, "bfloat16": 2.0, "float16": 2.0, "half": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0,
+    "fp8_e5m2": 1.0, "fp32": 4.0,
+}  # fmt: skip
 
 
 def weight_format(name: str) -> WeightFormat:
@@ -65,8 +69,12 @@ def weight_format(name: str) -> WeightFormat:
     for fmt in FORMATS.values():
         if key == fmt.name or key in fmt.aliases:
             return fmt
+    parts = set(re.split(r"[^a-z0-9]+", key))
+    named = {fmt.name: fmt for fmt in FORMATS.values() if parts & {fmt.name, *fmt.aliases}}
+    if len(named) == 1:  # "gptq-int4", "awq_marlin", "bnb-4bit"
+        return next(iter(named.values()))
     known = [word for fmt in FORMATS.values() for word in (fmt.name, *fmt.aliases)]
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise UserError(f"weights {name!r}: no such format{hint} (known: {', '.join(FORMATS)})")
 

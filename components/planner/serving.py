@@ -53,7 +53,7 @@ def plan_serving(request: ServingRequest) -> ServingPlan:
     plan = _plan(request, chosen, bool(fitting))
     ranked = sorted(found, key=lambda item: (not holds(request, item), not roomy(request, item), *_order(item)))
     formats = _formats(request)
-    plan = _enough_for_load(plan)
+    plan = _fast_enough(request, _enough_for_load(plan))
     return replace(
         plan,
         alternatives=tuple(_alternative(request, candidate, chosen, bool(fitting)) for candidate in ranked),
@@ -70,6 +70,15 @@ def _enough_for_load(plan: ServingPlan) -> ServingPlan:
     return replace(
         plan, feasible=False, would_fit=f"{needed * plan.gpus_per_replica} GPUs: {needed} replicas for the asked rate"
     )
+
+
+def _fast_enough(request: ServingRequest, plan: ServingPlan) -> ServingPlan:
+    """The plan, infeasible where not even a request alone gets its tokens as fast as asked."""
+    alone = plan.speed[0].itl_ms if plan.speed else None
+    if request.itl_ms is None or alone is None or alone <= request.itl_ms:
+        return plan
+    text = f"more than {alone:.1f} ms between tokens (a request alone), a larger --tp, faster GPUs or smaller weights"
+    return replace(plan, feasible=False, would_fit=text)
 
 
 def candidates(request: ServingRequest) -> list[Candidate]:
@@ -115,8 +124,9 @@ def _setup(request: ServingRequest, tp: int, pp: int) -> Setup:
 
 
 def needed_context(request: ServingRequest) -> int:
-    """Tokens that one request must be able to hold."""
-    return request.max_model_len or min(LEAST_CONTEXT, request.model.max_context or LEAST_CONTEXT)
+    """Tokens that one request must be able to hold: as asked, else a page of text or the usual request."""
+    usual = max(LEAST_CONTEXT, request.prompt_tokens + request.output_tokens)
+    return request.max_model_len or min(usual, request.model.max_context or usual)
 
 
 def holds(request: ServingRequest, candidate: Candidate) -> bool:
@@ -156,6 +166,10 @@ def _plan(request: ServingRequest, chosen: Candidate, feasible: bool) -> Serving
     replicas = chosen.replicas if feasible else 0
     split = _replica(request, chosen)
     times = speeds(request, split, memory.kv_tokens, limits.max_num_seqs) if feasible else ()
+    load = suggest(request, split, times, replicas) if feasible else None
+    unscaled = (
+        (f"no scaling is suggested: {times[-1].why_not}",) if feasible and request.requests_per_s and not load else ()
+    )
     used = place(request.fleet, chosen.tp, chosen.pp, replicas) if feasible else ()
     return ServingPlan(
         feasible=feasible,
@@ -181,11 +195,11 @@ def _plan(request: ServingRequest, chosen: Candidate, feasible: bool) -> Serving
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         speed=times,
-        scaling=suggest(request, split, times, replicas) if feasible else None,
+        scaling=load,
         placement=used,
         launcher=words.launcher(request, chosen),
         reasons=words.reasons(request, chosen, feasible, needed_context(request)),
-        warnings=words.warnings(request, chosen, feasible, needed_context(request)),
+        warnings=(*words.warnings(request, chosen, feasible, needed_context(request)), *unscaled),
         assumed=words.assumptions(request, length),
     )
 
@@ -248,7 +262,7 @@ def _with_weights(request: ServingRequest, name: str) -> ServingRequest:
 
 def _would_fit(request: ServingRequest, plan: ServingPlan, formats: tuple[FormatOption, ...]) -> str:
     packed = _enough_gpus(_with_weights(request, "int4"))
-    return words.would_fit(request, plan, formats, _enough_gpus(request), packed)
+    return words.would_fit(request, plan, formats, _enough_gpus(request), packed, needed_context(request))
 
 
 def _enough_gpus(request: ServingRequest) -> int | None:

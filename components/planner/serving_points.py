@@ -9,13 +9,14 @@ from __future__ import annotations
 import csv
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from components.core.errors import UserError
 from components.planner.architecture import Architecture
 from components.planner.gpus import Gpu, gpu_for
+from components.planner.kv_cache import kv_element_bytes
 from components.planner.models import model_named
 from components.planner.quantisation import weight_format
 from components.planner.serving_memory import GpuMemory, Setup, gpu_memory, usable_gib
@@ -77,39 +78,54 @@ class Judged:
 
 def read_points(path: Path = TABLE) -> tuple[list[ServePoint], dict[str, str]]:
     """Rows that state what a prediction needs, and name → reason of those that do not."""
-    points, left_out = [], {}
     with path.open(newline="") as stream:
-        for number, row in enumerate(csv.DictReader(stream), start=2):
-            name = f"line {number}: {row['model']}"
+        return points_of(csv.DictReader(stream))
+
+
+def points_of(rows: Iterable[Mapping[str, str]]) -> tuple[list[ServePoint], dict[str, str]]:
+    """The same of rows in our layout; published_rows.serving_rows brings other rows into it."""
+    points, left_out = [], {}
+    for number, row in enumerate(rows, start=2):
+        name = f"line {number}: {row['model']}"
+        try:
             if reason := _lacking(row):
                 left_out[name] = reason
             else:
                 points.append(_point(name, row))
+        except UserError as error:
+            left_out[name] = str(error)
     return points, left_out
 
 
-def judge(points: Sequence[ServePoint]) -> list[Judged]:
-    """Predict each row from constants fitted to the rows of other sources."""
-    fits = {source: fit([p for p in points if p.source != source]) for source in {p.source for p in points}}
+def judge(points: Sequence[ServePoint], own: Sequence[ServePoint] | None = None) -> list[Judged]:
+    """Predict each row from constants fitted to the rows of other sources, of `own` where rows come from elsewhere."""
+    known = points if own is None else own
+    fits = {source: fit([p for p in known if p.source != source]) for source in {p.source for p in points}}
     return [Judged(point, gpu_memory(point.setup, fits[point.source])) for point in points]
 
 
 def figures(judged: Sequence[Judged]) -> dict[str, float]:
-    """The figures that the planner is judged by."""
+    """The figures that the planner is judged by; not a number where no row tells one."""
     errors = [abs(row.error) for row in judged if row.error is not None]
     ran = [row.called_feasible for row in judged if row.point.outcome == "ran"]
     failed = [not row.called_feasible for row in judged if row.point.outcome != "ran"]
+    covered = [row.covered for row in judged if row.error is not None]
     return {
         "rows": len(judged),
         "kv_rows": len(errors),
-        "kv_tokens_median_error": statistics.median(errors),
-        "kv_tokens_p90_error": sorted(errors)[math.ceil(0.9 * len(errors)) - 1],
-        "ran_called_feasible": statistics.mean(ran),
+        "kv_tokens_median_error": statistics.median(errors) if errors else math.nan,
+        "kv_tokens_p90_error": sorted(errors)[math.ceil(0.9 * len(errors)) - 1] if errors else math.nan,
+        "ran_called_feasible": _share(ran),
         "ran_rows": len(ran),
-        "failed_called_infeasible": statistics.mean(failed),
+        "failed_called_infeasible": _share(failed),
         "failed_rows": len(failed),
-        "band_coverage": statistics.mean(row.covered for row in judged if row.error is not None),
+        "band_coverage": _share(covered),
     }
+
+
+def _share(of: Sequence[bool]) -> float:
+    """The share of what holds; not a number where there is nothing to count."""
+    return statistics.mean(of) if of else math.nan
 
 
 def fit(points: Sequence[ServePoint]) -> RuntimeConstants:
@@ -127,13 +143,15 @@ def fit(points: Sequence[ServePoint]) -> RuntimeConstants:
     return RuntimeConstants(**{**vars(constants), "band": scores[rank] if scores else CONSTANTS.band})
 
 
-def _lacking(row: dict[str, str]) -> str:
+def _lacking(row: Mapping[str, str]) -> str:
     """Why a row cannot be judged, "" where it can."""
     if "shared GPU" in row["remark"]:
         return "other processes hold memory of the same GPU"
     if "hybrid cache" in row["remark"]:
         return "hybrid sliding-window cache with shared layers: outside the closed form"
-    if not row["layers"]:
+    if "another engine" in row["remark"]:
+        return "another engine than vLLM"
+    if not row["layers"] and not _named(row):
         return "the model's shape is not stated"
     for column in ("memory_gib", "utilisation", "tp"):
         if not row[column]:
@@ -143,9 +161,10 @@ def _lacking(row: dict[str, str]) -> str:
     return ""
 
 
-def _point(name: str, row: dict[str, str]) -> ServePoint:
+def _point(name: str, row: Mapping[str, str]) -> ServePoint:
     memory = float(row["memory_gib"])
     gpu = _gpu(row["gpu"], memory)
+    kv_element_bytes(row.get("kv_dtype") or "auto")  # an unknown type leaves the row out
     model = _model(row)
     setup = Setup(
         model=model,
@@ -154,6 +173,7 @@ def _point(name: str, row: dict[str, str]) -> ServePoint:
         memory_gib=usable_gib(gpu, memory),
         tp=int(row["tp"]),
         pp=int(row["pp"] or 1),
+        kv_dtype=row.get("kv_dtype") or "auto",
         utilisation=float(row["utilisation"] or UTILISATION),
         max_num_seqs=_whole(row["max_num_seqs"]),
         max_num_batched_tokens=_whole(row["max_batched_tokens"]),
@@ -173,14 +193,21 @@ def _gpu(name: str, memory_gib: float) -> Gpu:
     return gpu_for(name or None, memory_gib)
 
 
-def _model(row: dict[str, str]) -> Architecture:
-    """The public model of the row with the row's own number of parameters (a vision tower adds to it)."""
-    params = float(row["params_b"]) * 1e9
-    for key in (row["architecture"], row["architecture"].replace("-vl", "")):
+def _named(row: Mapping[str, str]) -> Architecture | None:
+    """The public model of the row, None where it is none."""
+    for key in (row["architecture"], row["architecture"].replace("-vl", ""), row["model"]):
         try:
-            return model_named(key).with_params(params)
+            return model_named(key)
         except UserError:
             continue
+    return None
+
+
+def _model(row: Mapping[str, str]) -> Architecture:
+    """The public model of the row with the row's own number of parameters (a vision tower adds to it)."""
+    params = float(row["params_b"]) * 1e9 if row["params_b"] else None
+    if named := _named(row):
+        return named if params is None else named.with_params(params)
     fields = ("layers", "hidden", "heads", "kv_heads", "head_dim", "kv_latent")
     return Architecture.from_numbers(row["model"], params=params, **{name: _real(row[name]) for name in fields})
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from components.core.errors import UserError
+from components.planner.fleet import MOST_PLACED
 from components.planner.serving_request import ServingRequest
 from components.planner.serving_runtime import SMALL, scheduler_limits
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from components.planner.serving import Candidate
     from components.planner.serving_plan import FormatOption, ServingPlan
 
+UNLISTED = {"bnb4": "bitsandbytes", "q8_0": "GGUF"}  # formats that earlier versions of vLLM load
 NARROW_LINKS = ("pcie", "unknown")
 
 
@@ -66,7 +68,7 @@ def why_not(
         low = candidate.memory.kv_tokens_band[0]
         return f"fits only if the prediction is exact: {low:,} tokens at the low end of its band"
     if candidate.gpus > chosen.gpus:
-        fewer = f"{candidate.replicas} replicas instead of {chosen.replicas}"
+        fewer = f"{candidate.replicas} replica{'s' * (candidate.replicas > 1)} instead of {chosen.replicas}"
         return f"fits too, with {candidate.gpus} GPUs a replica: {fewer}"
     return "fits too, with more pipeline stages: a token passes them one after the other"
 
@@ -90,6 +92,12 @@ def warnings(request: ServingRequest, chosen: Candidate, feasible: bool, context
         found.append("tensor parallel across nodes: every layer waits for the network")
     if model.layers % chosen.pp:
         found.append(f"{model.layers} layers on {chosen.pp} stages are uneven; the fullest stage is counted")
+    if request.gpu.no_bf16 and request.weights.name != "fp32":
+        found.append(f"{request.gpu.name} has no bf16: 16 bit means float16 there, check the model for overflow")
+    if request.weights.name in UNLISTED:
+        found.append(f"vLLM 0.32 lists no {UNLISTED[request.weights.name]} weights; int4 (AWQ, GPTQ) or int8 are alike")
+    if chosen.replicas > MOST_PLACED:
+        found.append(f"placement lists the first {MOST_PLACED:,} replicas; the others repeat it")
     idle = fleet.gpus - chosen.replicas * chosen.gpus
     if feasible and idle and not request.replicas:
         found.append(f"{idle} of {fleet.gpus} GPUs stay idle")
@@ -100,7 +108,7 @@ def warnings(request: ServingRequest, chosen: Candidate, feasible: bool, context
 
 def assumptions(request: ServingRequest, length: int) -> tuple[str, ...]:
     """Numbers that were not given."""
-    found = [str(item) for item in request.model.assumed]
+    found = [*request.assumed, *(str(item) for item in request.model.assumed)]
     if request.gpu.source == "stated by the user" and request.memory_gib != request.gpu.memory_gib:
         found.append(f"usable memory {request.memory_gib:.1f} GiB of {request.gpu.memory_gib:g} (what a driver leaves)")
     if request.max_num_seqs is None or request.max_num_batched_tokens is None:
@@ -122,7 +130,12 @@ def launcher(request: ServingRequest, chosen: Candidate) -> str:
 
 
 def would_fit(
-    request: ServingRequest, plan: ServingPlan, formats: Sequence[FormatOption], gpus: int | None, gpus_int4: int | None
+    request: ServingRequest,
+    plan: ServingPlan,
+    formats: Sequence[FormatOption],
+    gpus: int | None,
+    gpus_int4: int | None,
+    needed: int,
 ) -> str:
     """One line: what could be changed so that the model fits."""
     ways = []
@@ -135,8 +148,11 @@ def would_fit(
         ways.append(f"int4 weights on {gpus_int4} GPUs of {request.memory_gib:.0f} GiB")
     if gpus and gpus > request.fleet.gpus:
         ways.append(f"{gpus} GPUs of {request.memory_gib:.0f} GiB")
-    if plan.memory.kv_tokens >= 16:
-        ways.append(f"a context of {plan.memory.kv_tokens // request.concurrency // 16 * 16} tokens")
+    shorter = plan.memory.kv_tokens // request.concurrency // 16 * 16
+    if shorter >= 16:
+        ways.append(f"a context of {shorter:,} tokens")
+    elif plan.memory.kv_tokens >= needed:
+        ways.append(f"{plan.memory.kv_tokens // needed:,} requests at once")
     return " or ".join(ways) if ways else "nothing of what was tried: take GPUs with more memory"
 
 

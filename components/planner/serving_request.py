@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from components.core.errors import UserError
-from components.planner.architecture import Architecture, Assumption
+from components.planner.architecture import Architecture
+from components.planner.architecture_config import read_config, sliding_layers, stored_weights
 from components.planner.fleet import Fleet, fleet_of
 from components.planner.gpus import Gpu, gpu_for
 from components.planner.kv_cache import kv_element_bytes
@@ -20,9 +20,12 @@ from components.planner.serving_memory import usable_gib
 from components.planner.serving_runtime import UTILISATION
 
 SHAPE = (
-    "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "experts_per_token", "expert_ffn",
+    "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "gated", "tied_embeddings",
+    "experts", "experts_per_token", "expert_ffn",
     "shared_experts", "dense_layers", "q_latent", "kv_latent", "rope_dim", "value_dim", "sliding_window", "max_context",
 )  # fmt: skip
+
+USUAL_PROMPT, USUAL_OUTPUT = 1024, 256  # tokens of a request where nothing is said
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +56,8 @@ class ServingRequest:
     tp: int | None = None
     pp: int | None = None
     replicas: int | None = None
-    prompt_tokens: int = 1024
-    output_tokens: int = 256
+    prompt_tokens: int = USUAL_PROMPT
+    output_tokens: int = USUAL_OUTPUT
     requests_per_s: float | None = None
     peak_requests_per_s: float | None = None
     wait_ms: float = 100.0
@@ -62,6 +65,7 @@ class ServingRequest:
     sliding_layers: int = 0
     served_name: str = "MODEL"
     vllm_version: str = ""
+    assumed: tuple[str, ...] = ()
 
 
 def request_from(values: Mapping[str, Any]) -> ServingRequest:
@@ -74,25 +78,50 @@ def request_from(values: Mapping[str, Any]) -> ServingRequest:
         UserError: a number that is missing, impossible or contradicts another; the line says which.
     """
     given = {name: value for name, value in values.items() if value is not None}
-    fmt = weight_format(str(given.get("weights", "bf16")))
-    model, sliding = _model(given, fmt)
+    if unknown := sorted(set(given) - {*SHAPE, *OPTIONAL, *OTHER}):
+        raise UserError(f"plan serve: {unknown[0]!r} is no setting of a serving plan")
+    config = read_config(Path(given["config"])) if "config" in given else None
+    fmt, assumed = _weights(given, config)
+    model, sliding = _model(given, fmt, config)
     stated = given.get("gpu_memory_gib")
     gpu = gpu_for(given.get("gpu"), stated)
     fleet = fleet_of(given.get("gpus"), given.get("nodes"), given.get("gpus_per_node"))
-    kv_dtype = str(given.get("kv_cache_dtype", "auto"))
+    kv_dtype = str(given.get("kv_cache_dtype", "auto")).lower()
     kv_element_bytes(kv_dtype)
+    usual, shorter = _usual_request(given, model)
     request = ServingRequest(
         model=model,
         gpu=gpu,
         fleet=fleet,
         memory_gib=usable_gib(gpu, stated),
         weights=fmt,
-        kv_dtype=kv_dtype,
+        kv_dtype="fp32" if kv_dtype == "auto" and fmt.name == "fp32" else kv_dtype,
         sliding_layers=sliding,
-        **{name: given[name] for name in OPTIONAL if name in given},
+        assumed=(*assumed, *shorter, *([gpu.note] if gpu.note else [])),
+        **usual | {name: given[name] for name in OPTIONAL if name in given},
     )
     _check(request)
     return request
+
+
+def _usual_request(given: Mapping[str, Any], model: Architecture) -> tuple[dict[str, int], list[str]]:
+    """Tokens of the usual request where nothing is said and the model holds fewer than usual."""
+    longest = min(model.max_context or math.inf, given.get("max_model_len") or math.inf)
+    if {"prompt_tokens", "output_tokens"} & set(given) or longest >= USUAL_PROMPT + USUAL_OUTPUT:
+        return {}, []
+    output = max(1, int(longest) // 5)
+    prompt = max(1, int(longest) - output)
+    why = f"prompt_tokens not given: {prompt}, and {output} out, assumed (a request can have {longest:,.0f})"
+    return {"prompt_tokens": prompt, "output_tokens": output}, [why]
+
+
+def _weights(given: Mapping[str, Any], config: Mapping[str, Any] | None) -> tuple[WeightFormat, tuple[str, ...]]:
+    """The format of the weights and, where it was not given, why that one."""
+    if "weights" in given:
+        return weight_format(str(given["weights"])), ()
+    stored = stored_weights(config) if config is not None else None
+    name, why = (stored, "as the configuration states") if stored else ("bf16", "what models are published in")
+    return weight_format(name), (f"weights not given: {name} assumed ({why})",)
 
 
 OPTIONAL = (
@@ -100,68 +129,44 @@ OPTIONAL = (
     "replicas", "prompt_tokens", "output_tokens", "requests_per_s", "peak_requests_per_s", "wait_ms", "itl_ms",
     "served_name", "vllm_version",
 )  # fmt: skip
+OTHER = (
+    "params", "weights_gb", "model", "config", "weights", "kv_cache_dtype", "gpu", "gpu_memory_gib", "gpus", "nodes",
+    "gpus_per_node",
+)  # fmt: skip
 COUNTS = ("max_model_len", "concurrency", "max_num_seqs", "max_num_batched_tokens", "tp", "pp", "replicas",
           "prompt_tokens", "output_tokens")  # fmt: skip
 ABOVE_ZERO = ("requests_per_s", "peak_requests_per_s", "wait_ms", "itl_ms")
 
 
-def _model(given: Mapping[str, Any], fmt: WeightFormat) -> tuple[Architecture, int]:
+def _model(given: Mapping[str, Any], fmt: WeightFormat, config: Mapping[str, Any] | None) -> tuple[Architecture, int]:
     """The architecture and how many of its layers slide."""
     params = given.get("params")
     if "weights_gb" in given:
         if params is not None:
             raise UserError("give either the number of parameters or the size of the weights, not both")
         if not 0 < given["weights_gb"] < 1e6:
-            raise UserError(f"weights are {given['weights_gb']:g} GB; a number above 0 is needed")
+            raise UserError(f"weights are {given['weights_gb']:g} GB; a number above 0 and below 1e6 is needed")
         params = given["weights_gb"] * 1e9 / fmt.bytes_per_param
     shape = {name: given[name] for name in SHAPE if name in given}
-    if "config" in given:
-        config = _read_config(Path(given["config"]))
-        return Architecture.from_config(config, str(given["config"]), params), _sliding_layers(config)
+    sources = [name for name in ("config", "model") if name in given]
+    if len(sources) == 2 or (sources and shape):
+        other = sources[1] if len(sources) == 2 else next(iter(shape))
+        raise UserError(f"plan serve: give {sources[0]} or {other}, not both: the {sources[0]} has its own shape")
+    if config is not None:
+        return Architecture.from_config(config, str(given["config"]), params), sliding_layers(config)
     if "model" in given:
-        if shape:
-            raise UserError(f"model {given['model']!r} has its own shape; leave {next(iter(shape))} out")
         named = model_named(str(given["model"]))
-        return (named.with_params(params) if params is not None else named), 0
+        return (_resized(named, params) if params is not None else named), 0
     if params is None and not {"layers", "hidden"} <= set(shape):
         raise UserError("say which model: --params 13e9, --weights-gb 26, --model llama-3-8b or --config config.json")
-    return _from_numbers(params, shape), 0
+    return Architecture.from_numbers("model", params=params, **shape), 0
 
 
-def _from_numbers(params: float | None, shape: Mapping[str, Any]) -> Architecture:
-    """The architecture; more parameters than a dense model of this shape can have are those of unstated experts."""
-    try:
-        return Architecture.from_numbers("model", params=params, **shape)
-    except UserError:
-        if params is None or {"experts", "ffn"} & set(shape):
-            raise
-    mixture = Architecture.from_numbers("model", params=params, **shape, experts=2, experts_per_token=1)
-    unstated = Assumption("experts", "a mixture", "too many parameters for a dense model of this depth and width")
-    return replace(mixture, assumed=(*mixture.assumed, unstated))
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable config.json ({error})") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: not a JSON object; give a Hugging Face config.json")
-    return found
-
-
-def _sliding_layers(config: Mapping[str, Any]) -> int:
-    """Layers with a sliding window, as the configuration names them; all where it has one and names none."""
-    inner = config.get("text_config")
-    source = {**config, **inner} if isinstance(inner, Mapping) else config
-    if not source.get("sliding_window") or source.get("use_sliding_window") is False:
-        return 0
-    kinds = source.get("layer_types")
-    if isinstance(kinds, list):
-        return sum("sliding" in str(kind) for kind in kinds)
-    layers = int(source.get("num_hidden_layers") or 0)
-    pattern = int(source.get("sliding_window_pattern") or 0)  # every pattern-th layer sees everything
-    return layers - layers // pattern if pattern else layers
+def _resized(named: Architecture, params: float) -> Architecture:
+    """A public model with a stated number of parameters (an adapter or a vision tower adds some)."""
+    if not 0.75 < params / named.params < 1.35:
+        raise UserError(f"{named.name} has {named.params:.4g} parameters, but {params:.4g} are stated; leave one out")
+    return named.with_params(params)
 
 
 def _check(request: ServingRequest) -> None:
@@ -175,6 +180,7 @@ def _check(request: ServingRequest) -> None:
             raise UserError(f"{name} is {value:g}; a number above 0 is needed")
     if not 0 < request.utilisation <= 1:
         raise UserError(f"gpu_memory_utilization is {request.utilisation:g}; it is a share above 0 and at most 1")
+    _check_together(request)
     model, fleet = request.model, request.fleet
     if request.tp and model.heads % request.tp:
         raise UserError(f"tp {request.tp} does not divide {model.heads} heads; choose one that does")
@@ -185,3 +191,24 @@ def _check(request: ServingRequest) -> None:
         raise UserError(f"tp x pp x replicas is {asked}, there are {fleet.gpus} GPUs")
     if model.max_context and request.max_model_len and request.max_model_len > model.max_context:
         raise UserError(f"max_model_len {request.max_model_len} is beyond the {model.max_context} of the model")
+
+
+def _check_together(r: ServingRequest) -> None:
+    """Numbers that mean nothing without another, or contradict it."""
+    if r.requests_per_s is None:
+        for name in ("peak_requests_per_s", "itl_ms"):
+            if getattr(r, name) is not None:
+                raise UserError(f"plan serve: {name} says nothing without requests_per_s; give the average rate too")
+    elif r.peak_requests_per_s is not None and r.peak_requests_per_s < r.requests_per_s:
+        raise UserError(
+            f"plan serve: the peak, {r.peak_requests_per_s:g} requests/s, is below the average of {r.requests_per_s:g}"
+        )
+    usual = r.prompt_tokens + r.output_tokens
+    longest = r.max_model_len or r.model.max_context
+    if longest and usual > max(longest, 2):
+        raise UserError(f"plan serve: a usual request of {usual} tokens is longer than the longest of {longest}")
+    if r.max_num_seqs and r.max_num_batched_tokens and r.max_num_seqs > r.max_num_batched_tokens:
+        raise UserError(
+            f"plan serve: max_num_batched_tokens {r.max_num_batched_tokens} is below max_num_seqs {r.max_num_seqs};"
+            " vLLM refuses that"
+        )

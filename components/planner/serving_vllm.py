@@ -9,6 +9,7 @@ from components.planner.serving_request import ServingRequest
 from components.planner.serving_runtime import graphs_count
 
 HIGHEST_SHARE = 0.98
+KV_NAMES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16"}
 
 
 def vllm_arguments(plan: ServingPlan, request: ServingRequest) -> list[str]:
@@ -29,8 +30,12 @@ def vllm_arguments(plan: ServingPlan, request: ServingRequest) -> list[str]:
     }
     if request.weights.vllm:
         options["--quantization"] = request.weights.vllm
-    if request.kv_dtype != "auto":
-        options["--kv-cache-dtype"] = request.kv_dtype
+    if request.weights.name == "fp32":
+        options["--dtype"] = "float32"
+    elif request.gpu.no_bf16:
+        options["--dtype"] = "float16"
+    if request.kv_dtype not in ("auto", "fp32"):
+        options["--kv-cache-dtype"] = KV_NAMES.get(request.kv_dtype, request.kv_dtype)
     if plan.gpus_per_replica > plan.gpus_per_node:
         options["--distributed-executor-backend"] = "ray"
     flat = [word for option in options.items() for word in option]

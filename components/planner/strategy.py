@@ -7,6 +7,7 @@ come before ZeRO 3 over a network (Narayanan et al. 2021).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -48,13 +49,15 @@ def _software(r: TrainingRequest) -> str | None:
 def _ordered(r: TrainingRequest) -> Iterator[Layout]:
     many = r.gpus > MANY_GPUS and _states_gib(r) > r.gpu.usable_gib * min(r.gpus, r.gpus_per_node)
     one = r.gpus == 1
-    yield Layout("single" if one else "ddp", 0, why="all of the model on every GPU")
+    yield Layout("single" if one else "ddp", 0, framework="huggingface", why="all of the model on every GPU")
     if not one or (r.strategy and STRATEGIES[r.strategy]):
         yield Layout("zero1", 1, why="optimizer states are spread")
         yield Layout("zero2", 2, why="gradients are spread too")
         if not many:
             yield Layout("zero3", 3, why="weights are spread too")
     yield from _cut(r)
+    if r.offload in ("optimizer", "all") and (r.tp or 1) * (r.pp or 1) > 1:
+        yield from (replace(cut, offload=r.offload) for cut in _cut(r))
     if not one and many:
         yield Layout("zero3", 3, why="weights are spread over all GPUs, and gathered over the network")
     yield Layout("zero2+offload" if not one else "single+offload", 2, offload="optimizer", why="optimizer on the host")
@@ -97,4 +100,5 @@ def _states_gib(r: TrainingRequest) -> float:
 
 
 def _divisors(n: int) -> list[int]:
-    return [d for d in range(1, n + 1) if n % d == 0]
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return sorted({*small, *(n // d for d in small)})

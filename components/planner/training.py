@@ -29,6 +29,7 @@ class Candidate:
     speed: Speed | None
     fits: bool
     roomy: bool  # the upper end of the memory's band fits too
+    shortfall: float  # how many times as much memory is needed as there is, on the GPU or its host
 
     @property
     def pace(self) -> float:
@@ -77,7 +78,7 @@ def _best(request: TrainingRequest, layout: Layout, c: TrainingConstants) -> Can
     for kind in ("roomy", "fits"):
         if good := [x for x in found if getattr(x, kind)]:
             return max(good, key=lambda x: (x.pace, -x.run.micro_batch))
-    return min(found, key=lambda x: x.memory.needed)
+    return min(found, key=lambda x: (x.shortfall, x.memory.needed))
 
 
 def _runs(r: TrainingRequest, layout: Layout) -> list[list[TrainingRun]]:
@@ -122,18 +123,18 @@ def _batches(r: TrainingRequest, ranks: int, pp: int) -> list[tuple[int, int]]:
 
 def _candidate(r: TrainingRequest, layout: Layout, run: TrainingRun, c: TrainingConstants) -> Candidate:
     memory = predict_memory(run, c.memory)
-    host_fits = r.host_memory_gib is None or memory.host_gib <= r.host_memory_gib
-    fits = memory.fits(run.gpu.usable_gib) and host_fits
+    fits = memory.fits(run.gpu.usable_gib) and memory.host_gib <= r.host_gib
     roomy = fits and memory_band(run, memory.needed, c.bands).high <= run.gpu.usable_gib
     speed = estimated_speed(run, c.speed) if fits else None
-    return Candidate(layout, run, memory, speed, fits, roomy)
+    shortfall = max(memory.needed / run.gpu.usable_gib, memory.host_gib / r.host_gib)
+    return Candidate(layout, run, memory, speed, fits, roomy, shortfall)
 
 
 def _chosen(tried: list[Candidate]) -> Candidate:
     for kind in ("roomy", "fits"):
         if good := [x for x in tried if getattr(x, kind)]:
             return _fastest_cut(good)
-    return min(tried, key=lambda x: x.memory.needed)
+    return min(tried, key=lambda x: (x.shortfall, x.memory.needed))
 
 
 def _fastest_cut(good: list[Candidate]) -> Candidate:

@@ -12,10 +12,16 @@ def deepspeed_config(plan: TrainingPlan) -> dict[str, Any]:
     """The configuration of a plan without tensor or pipeline parallelism.
 
     Raises:
-        UserError: the plan cuts the model, which DeepSpeed's configuration does not describe, or does not fit.
+        UserError: the plan does not fit, or has what DeepSpeed's configuration does not describe.
     """
     if not plan.feasible:
         raise UserError("plan train: an infeasible plan has no DeepSpeed configuration")
+    if plan.precision in ("fp8", "fp4"):
+        raise UserError(f"plan train: DeepSpeed's configuration has no {plan.precision}; ask for --precision bf16")
+    if plan.cp > 1 or plan.ep > 1:
+        raise UserError(
+            "plan train: context and expert parallel are no part of a DeepSpeed configuration; leave them out"
+        )
     if plan.tp * plan.pp > 1:
         raise UserError(
             f"plan train: TP {plan.tp} x PP {plan.pp} is not a DeepSpeed configuration; use Megatron, or fix tp and pp"
@@ -33,7 +39,7 @@ def deepspeed_config(plan: TrainingPlan) -> dict[str, Any]:
         "gradient_clipping": 1.0,
         "zero_optimization": zero,
     }
-    if plan.precision in ("bf16", "pure_bf16", "fp8", "fp4"):
+    if plan.precision in ("bf16", "pure_bf16"):
         config["bf16"] = {"enabled": True}
     if plan.precision == "fp16":
         config["fp16"] = {"enabled": True}

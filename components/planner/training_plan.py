@@ -194,10 +194,15 @@ def _reasons(
         )
     if fits:
         found.append(f"needs {memory.needed:.1f} GiB of {run.gpu.usable_gib:.1f} usable on {run.gpu.name}")
-    else:
+    elif memory.needed > run.gpu.usable_gib:
         found.append(
             f"no layout fits: the nearest, {layout.name}, needs {memory.needed:.1f} GiB a GPU of"
             f" {run.gpu.usable_gib:.1f}; use more GPUs, larger ones, LoRA or offload"
+        )
+    else:
+        found.append(
+            f"no layout fits: the nearest, {layout.name}, moves {memory.host_gib:,.0f} GiB to the host of a node, which"
+            f" has {request.host_gib:,.0f}; use more GPUs, LoRA, or say --host-memory-gib"
         )
     if run.checkpointing != "none" and request.checkpointing is None:
         found.append(f"{run.checkpointing} activation checkpointing, for less of it does not fit or is slower")
@@ -213,7 +218,7 @@ def _chosen_here(request: TrainingRequest, run: TrainingRun) -> tuple[Assumption
         rate = run.gpu.network_gb_s or 12.5
         found.append(Assumption("network_gb_s", rate, "usual between nodes, a GPU and direction"))
     if run.offload != "none" and request.host_memory_gib is None:
-        found.append(Assumption("host_memory_gib", "enough", "offload needs what host_gib_per_node says"))
+        found.append(Assumption("host_memory_gib", round(request.host_gib), "twice the memory of a node's GPUs"))
     return tuple(found)
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from components.core.errors import UserError
+from components.planner.architecture import Architecture
 from components.planner.gpus import Gpu, gpu_for
 from components.planner.memory import predict_memory
 from components.planner.models import model_named
 from components.planner.throughput import unpredictable
 from components.planner.training_constants import FACTS
-from components.planner.training_run import TrainingRun
+from components.planner.training_run import METHODS, TrainingRun
 
 TABLE = FACTS / "training_points.csv"
 NEEDED = {
@@ -22,6 +23,7 @@ NEEDED = {
     "gpus": "number of GPUs not stated",
     "zero_stage": "strategy not stated",
 }
+SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "experts", "experts_per_token")
 DEFAULT_CHECKPOINTING = {"megatron": "none"}  # what a framework does where a row does not say; others recompute all
 
 
@@ -71,7 +73,7 @@ def read_points(table: Path = TABLE) -> list[Point]:
 
 
 def points_of(rows: Iterable[Mapping[str, str]]) -> list[Point]:
-    """Points from rows in our layout."""
+    """Points from rows in our layout; published_rows.training_rows brings other rows into it."""
     return [_point(number, row) for number, row in enumerate(rows)]
 
 
@@ -98,15 +100,16 @@ def _run(row: Mapping[str, str]) -> TrainingRun:
     for column, reason in NEEDED.items():
         if not row[column]:
             raise UserError(reason)
-    try:
-        architecture = model_named(row["model"])
-    except UserError:
-        raise UserError("the model's architecture is not published, or it is no plain transformer") from None
+    if row["method"] not in METHODS:
+        raise UserError(f"method {row['method']!r} is unknown")
+    gpus, cut = int(row["gpus"]), int(row["tp"] or 1) * int(row["pp"] or 1)
+    if gpus % (cut * int(row["cp"] or 1)):
+        raise UserError("tensor, pipeline and context parallel do not divide the GPUs")
     framework = row["framework"]
     return TrainingRun(
-        architecture=architecture,
+        architecture=_architecture(row),
         gpu=_gpu(row),
-        gpus=int(row["gpus"]),
+        gpus=gpus,
         seq=int(row["seq_len"]),
         micro_batch=int(row["micro_batch"]),
         gpus_per_node=int(row["gpus_per_node"] or 8),
@@ -123,6 +126,24 @@ def _run(row: Mapping[str, str]) -> TrainingRun:
         optimizer=row["optimizer"] or "adamw",
         framework=framework,
     )
+
+
+def _architecture(row: Mapping[str, str]) -> Architecture:
+    """The public model of that name, else one from the row's own numbers."""
+    name = row.get("name") or row["model"]
+    if row.get("hybrid"):
+        raise UserError("not attention in every layer: outside the closed form")
+    for known in (row["model"], name):
+        try:
+            return model_named(known)
+        except UserError:
+            continue
+    shape = {field: float(row[field]) for field in SHAPE if row.get(field)}
+    params = float(row["params_b"]) * 1e9 if row.get("params_b") else None
+    try:
+        return Architecture.from_numbers(name, params=params, **shape)
+    except UserError:
+        raise UserError("the model's architecture is not published, or it is no plain transformer") from None
 
 
 def _gpu(row: Mapping[str, str]) -> Gpu:

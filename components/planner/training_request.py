@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,35 +10,31 @@ from typing import Any
 
 from components.core.errors import UserError
 from components.planner.architecture import Architecture, Assumption
+from components.planner.architecture_config import read_config
+from components.planner.fleet import MOST_GPUS
 from components.planner.gpus import Gpu, gpu_for
 from components.planner.memory import MOMENTS
 from components.planner.models import model_named
 from components.planner.training_run import CHECKPOINTING, METHODS, OFFLOAD
+from components.planner.training_spelling import (
+    SAME_FRAMEWORK,
+    SAME_OPTIMIZER,
+    SAME_PRECISION,
+    SOFTWARE,
+    interconnect,
+    spelled_out,
+    usual_name,
+)
 
 PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "pure_bf16", "fp32")
-SAME_PRECISION = {
-    "amp_bf16": "bf16", "bf16-mixed": "bf16", "bfloat16": "bf16", "bf16-true": "pure_bf16", "float16": "fp16",
-    "amp_fp16": "fp16", "amp_fp8": "fp8", "mxfp8": "fp8", "fp8-cs": "fp8", "fp8-mx": "fp8", "nvfp4": "fp4",
-    "mxfp4": "fp4", "float32": "fp32",
-}  # fmt: skip
-SAME_FRAMEWORK = {
-    "megatron-lm": "megatron", "megatron-bridge": "megatron", "nemo": "megatron", "composer": "llm-foundry",
-    "mosaicml": "llm-foundry", "lit-gpt": "litgpt", "lit-llama": "litgpt", "lightning": "litgpt",
-    "transformers": "huggingface", "hf": "huggingface", "peft": "huggingface", "trl": "huggingface",
-    "llamafactory": "llama-factory", "fsdp2": "fsdp",
-}  # fmt: skip
-OFFLOADS = {"cpu_offload": "all", "opt_cpu_offload": "optimizer", "offload": "optimizer"}  # after a strategy's +
+HOST_TIMES = 2.0  # a node's host memory by its GPUs' where it is not stated: clouds have 1.8 to 4 times as much
 COUNTERS = ("device", "reserved", "allocated")
 STRATEGIES = {"single": 0, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp_full": 3, "fsdp_grad_op": 2}
-SAME_OPTIMIZER = {"adamw_torch": "adamw", "adam8bit": "adamw_8bit", "adamw8bit": "adamw_8bit"}
 SHAPE = (
     "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "gated", "tied_embeddings", "experts",
     "experts_per_token", "expert_ffn", "shared_experts", "dense_layers", "q_latent", "kv_latent", "rope_dim",
     "value_dim", "sliding_window", "max_context",
 )  # fmt: skip
-LINKS = {"nvlink": None, "pcie3": 16.0, "pcie4": 32.0, "pcie5": 64.0, "pcie": 32.0, "nvlink3": 300.0, "nvlink4": 450.0,
-         "nvlink5": 900.0}  # inside a node, GB/s a direction; None: as in the GPU's table  # fmt: skip
-NETWORKS = ("infiniband", "roce", "ethernet", "efa")  # followed by -RATE, Gbit/s a GPU
 OTHER = (
     "params", "model", "config", "gpu", "gpu_memory_gib", "gpus", "nodes", "gpus_per_node", "nodes_per_rack", "seq",
     "seq_len",
@@ -99,6 +94,12 @@ class TrainingRequest:
     def __post_init__(self) -> None:
         _check(self)
 
+    @property
+    def host_gib(self) -> float:
+        """Memory of a node's host: as stated, else a multiple of its GPUs' memory."""
+        node = self.gpu.memory_gib * min(self.gpus, self.gpus_per_node)
+        return self.host_memory_gib if self.host_memory_gib is not None else HOST_TIMES * node
+
 
 def request_from(values: Mapping[str, Any]) -> TrainingRequest:
     """A request from names and values, as flags give them; None counts as not given.
@@ -114,12 +115,15 @@ def request_from(values: Mapping[str, Any]) -> TrainingRequest:
         raise UserError(f"plan train: {unknown[0]!r} is no setting of a training plan")
     if "seq_len" in given:
         given.setdefault("seq", given.pop("seq_len"))
-    if "interconnect" in given:
-        given = {**interconnect(given.pop("interconnect")), **given}
-    given = _spelled_out(given)
     assumed: list[Assumption] = []
+    if "interconnect" in given:
+        rates, assumed = interconnect(given.pop("interconnect"))
+        given = {**rates, **given}
+    given = spelled_out(given)
     architecture = architecture_from(given)
     gpu = gpu_for(given.get("gpu"), _number(given, "gpu_memory_gib"))
+    if gpu.note:
+        assumed.append(Assumption("gpu", gpu.name, gpu.note))
     settings: dict[str, Any] = {name: _whole(given, name) for name in WHOLE}
     settings |= {name: _number(given, name) for name in REAL}
     settings |= {name: str(given[name]).lower() for name in TEXT if name in given}
@@ -133,9 +137,11 @@ def request_from(values: Mapping[str, Any]) -> TrainingRequest:
     same = {"precision": SAME_PRECISION, "optimizer": SAME_OPTIMIZER, "framework": SAME_FRAMEWORK}
     for name, others in same.items():
         if name in settings:
-            settings[name] = others.get(settings[name], settings[name])
+            settings[name] = usual_name(settings[name], others, name)
         elif name != "framework":
             _assume(assumed, settings, name, TrainingRequest.__dataclass_fields__[name].default, "usual")
+    if settings.get("framework") not in (None, *SOFTWARE):
+        assumed.append(Assumption("framework", "plain PyTorch", f"{settings['framework']} is not known here"))
     return TrainingRequest(
         architecture=architecture,
         gpu=gpu,
@@ -143,46 +149,6 @@ def request_from(values: Mapping[str, Any]) -> TrainingRequest:
         assumed=(*architecture.assumed, *assumed),
         **{key: value for key, value in settings.items() if value is not None},
     )
-
-
-def _spelled_out(given: dict[str, Any]) -> dict[str, Any]:
-    """Short forms in full: `zero2+cpu_offload`, `lora-r128`, `qlora-all`, `selective:core_attn`, a rank alone."""
-    found = dict(given)
-    if "lora_rank" in found or "lora_targets" in found:
-        found.setdefault("method", "lora")
-    method, _, variant = str(found.get("method", "full")).lower().partition("-")
-    if variant in ("all", "qv"):
-        found.setdefault("lora_targets", variant)
-    elif variant == "emb":
-        found.setdefault("train_embeddings", True)
-    elif variant[:1] == "r" and variant[1:].isdigit():
-        found.setdefault("lora_rank", variant[1:])
-    elif variant not in ("", "dq"):
-        raise UserError(f"plan train: method {given['method']!r} is unknown; it can be {', '.join(METHODS)}")
-    strategy, _, offload = str(found.get("strategy", "")).lower().partition("+")
-    if offload:
-        kind = OFFLOADS.get(offload.rstrip("0123456789"))
-        if kind is None:
-            raise UserError(f"plan train: {offload!r} after the strategy is unknown; it can be {', '.join(OFFLOADS)}")
-        found.setdefault("offload", kind)
-    level = str(found.get("checkpointing", "")).lower().partition(":")[0]
-    short = {"method": method, "strategy": strategy.replace("-", ""), "checkpointing": level}
-    return found | {name: value for name, value in short.items() if name in found}
-
-
-def interconnect(name: Any) -> dict[str, float]:
-    """Rates that a link's name states: `nvlink4`, `pcie5`, or `infiniband-400` (Gbit/s a GPU), `ethernet-25`."""
-    kind, _, rate = str(name).lower().partition("-")
-    if kind in LINKS and not rate:
-        link = LINKS[kind]
-        return {} if link is None else {"link_gb_s": link}
-    try:
-        if kind not in NETWORKS or float(rate) <= 0:
-            raise ValueError
-    except ValueError:
-        known = ", ".join([*LINKS, *(f"{network}-400" for network in NETWORKS)])
-        raise UserError(f"plan train: interconnect {name!r} is unknown; it can be {known} (Gbit/s a GPU)") from None
-    return {"network_gb_s": float(rate) / 8}
 
 
 def _machines(settings: dict[str, Any], nodes: int | None, assumed: list[Assumption]) -> None:
@@ -225,18 +191,7 @@ def _from_config(config: Any, params: float | None) -> Architecture:
     if isinstance(config, Mapping):
         return Architecture.from_config(config, params=params)
     path = Path(str(config))
-    path = path / "config.json" if path.is_dir() else path
-    try:
-        parsed = json.loads(path.read_text())
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be read ({error.strerror or error}); name a Hugging Face config.json"
-        ) from None
-    except ValueError:
-        raise UserError(f"{path}: no JSON; name a Hugging Face config.json") from None
-    if not isinstance(parsed, dict):
-        raise UserError(f"{path}: no JSON object; name a Hugging Face config.json")
-    return Architecture.from_config(parsed, name=str(path), params=params)
+    return Architecture.from_config(read_config(path), name=str(path), params=params)
 
 
 def _check(r: TrainingRequest) -> None:
@@ -258,13 +213,22 @@ def _check(r: TrainingRequest) -> None:
         value = getattr(r, name)
         if value is not None and value < 1:
             raise UserError(f"plan train: {name} is {value}; a whole number above 0 is needed")
+    if r.gpus > MOST_GPUS:
+        raise UserError(f"plan train: {r.gpus:g} GPUs are more than the {MOST_GPUS:,} that a plan is made for")
+    nodes = -(-r.gpus // r.gpus_per_node)
+    if nodes > 1 and nodes * r.gpus_per_node != r.gpus:
+        raise UserError(f"plan train: {r.gpus} GPUs are not whole nodes of {r.gpus_per_node}; change one of them")
+    if r.method == "full" and r.train_embeddings:
+        raise UserError("plan train: full training trains the embeddings too; leave train_embeddings out")
     _check_product(r)
     a = r.architecture
     if r.tp and a.heads % r.tp:
         raise UserError(f"plan train: tp {r.tp} does not divide {a.heads} attention heads")
     if r.pp and r.pp > a.layers:
         raise UserError(f"plan train: pp {r.pp} is more than {a.layers} layers")
-    if r.ep > 1 and (not a.is_moe or a.experts % r.ep):
+    if r.ep > 1 and not a.is_moe:
+        raise UserError(f"plan train: ep {r.ep} spreads experts, but the model has none")
+    if r.ep > 1 and a.experts % r.ep and all(item.field != "experts" for item in a.assumed):
         raise UserError(f"plan train: ep {r.ep} does not divide {a.experts} experts")
     if r.strategy == "single" and r.gpus > 1:
         raise UserError(f"plan train: strategy single uses one GPU, but there are {r.gpus}")
@@ -303,6 +267,9 @@ def _number(given: Mapping[str, Any], name: str) -> float | None:
         raise UserError(f"plan train: {name} is {given[name]!r}; a number is needed") from None
     if not math.isfinite(value) or value <= 0:
         raise UserError(f"plan train: {name} is {given[name]!r}; a number above 0 is needed")
+    least, most = (1, 1e9) if name in WHOLE else (1e-3, 1e18)
+    if not least <= value <= most:
+        raise UserError(f"plan train: {name} is {value:g}; a number from {least:g} to {most:g} is needed")
     return value
 
 

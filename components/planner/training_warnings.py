@@ -38,7 +38,7 @@ def _memory(run: TrainingRun, memory: MemoryPrediction, fits: bool, roomy: bool)
         found.append(f"offload takes {memory.host_gib:,.0f} GiB of host memory a node")
     if run.architecture.is_moe:
         found.append("memory of a mixture depends on how tokens spread over experts; leave room")
-    if run.precision == "bf16" and run.gpu.name.startswith(("V100", "T4")):
+    if run.precision == "bf16" and run.gpu.no_bf16:
         found.append(f"{run.gpu.name} has no bf16; fp16 with loss scaling is meant")
     return found
 
@@ -56,6 +56,11 @@ def _network(request: TrainingRequest, run: TrainingRun) -> list[str]:
 
 def _batch(request: TrainingRequest, run: TrainingRun) -> list[str]:
     found = []
+    longest = request.architecture.max_context
+    if longest is not None and request.seq > longest:
+        found.append(f"sequences of {request.seq:,} tokens are longer than the model's context of {longest:,}")
+    if request.price_per_gpu_hour is not None and request.tokens is None:
+        found.append("no cost is told: say for how many tokens the price is asked (--tokens)")
     if request.global_batch is not None and request.global_batch < run.dp // run.cp * run.pp:
         found.append(f"a global batch of {request.global_batch} is too small for {run.dp} ranks x {run.pp} stages")
     if run.tokens < FEW_TOKENS:
