@@ -85,13 +85,22 @@ def calibrate_home(home: Home) -> tuple[Machine, int]:
 def _measurement(folder: Path) -> Measurement | None:
     """A run's measured training, None where it has none or its records cannot be read."""
     recipe, metrics = _table(folder / "recipe.json"), _table(folder / "records" / "train.json").get("metrics")
-    if not recipe or not isinstance(metrics, dict) or metrics.get("peak_rank_gib") is None:
+    if not recipe or not isinstance(metrics, dict):
+        return None
+    peak, speed = _above_zero(metrics.get("peak_rank_gib")), _above_zero(metrics.get("tokens_per_second"))
+    if peak is None:
         return None
     try:
         run = recipe_run(parse_recipe(recipe))
     except PilotlineError:
         return None
-    return Measurement(run, metrics["peak_rank_gib"], metrics.get("tokens_per_second"))
+    return Measurement(run, peak, speed)
+
+
+def _above_zero(value: Any) -> float | None:
+    """A measured number, None where a record holds something else."""
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if plain and 0 < value < 1e12 else None
 
 
 def _kept(home: Home, run_id: str) -> dict[str, Any]:

@@ -67,6 +67,18 @@ def test_damaged_records_do_not_stop_a_run_from_ending(home: Home, recipe: Recip
         assert _plan(home, "r1")["training"]["predicted_peak_gib"] > 0
 
 
+@pytest.mark.parametrize("damage", ["much", float("nan"), -1, 0, True, [1], None, 1e300])
+def test_a_damaged_measurement_counts_as_none(home: Home, recipe: Recipe, damage: Any) -> None:
+    """It neither stops the fit nor bends it; alone it is no measurement at all."""
+    _trained(home, "bad", recipe, {"peak_rank_gib": damage, "tokens_per_second": damage})
+    with pytest.raises(UserError, match="no finished run"):
+        calibrate_home(home)
+    _trained(home, "good", recipe, {"peak_rank_gib": 0.8, "tokens_per_second": 2500.0})
+    machine, silent = calibrate_home(home)
+    assert (machine.runs, silent) == (1, 1)
+    assert machine.flops_per_second is not None
+
+
 def test_calibration_makes_the_next_prediction_hit(home: Home, recipe: Recipe) -> None:
     """Three alike runs: the same recipe is then predicted to be as they were."""
     for number in range(3):
