@@ -17,8 +17,7 @@ VARIANT = re.compile(
     r"|v0\.\d|\d{4}|bnb-4bit|gptq-int[48]|2507|q[2-8](_[0-9a-z_]+)?)(?=$|[-_ .])"
 )
 SAME_SHAPE = (  # pattern of a name -> the name in the table
-    (r"^llama[-_ ]?3\.1[-_ ](8b|70b)$", r"llama-3-\1"),
-    (r"^llama[-_ ]?3\.3[-_ ]70b$", "llama-3-70b"),
+    (r"^llama[-_ ]?3\.3[-_ ]70b$", "llama-3.1-70b"),
     (r"^llama[-_ ]?2?[-_ ]?13b$", "llama-2-13b"),
     (r"^code-?llama[-_ ](7b|13b|70b)$", r"llama-2-\1"),
     (r"^qwen2\.5[-_ ]?(?:coder|math)[-_ ](.*)$", r"qwen2.5-\1"),
