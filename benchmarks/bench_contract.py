@@ -113,11 +113,11 @@ def _ours(folder: Path, engine: str = "duckdb") -> Callable[[], int]:
     import duckdb  # noqa: F401 - imports are not counted
     import pandas as pd  # noqa: F401 - Arrow imports it
 
-    from components.contract import duckdb_engine, duckdb_queries  # noqa: F401
+    from components.contract.engines import duckdb_engine, duckdb_queries  # noqa: F401
     from components.contract.validate import check
 
     if engine == "great_expectations":
-        from components.contract import expectations  # noqa: F401
+        from components.contract.engines import expectations  # noqa: F401
 
     def work() -> int:
         verdict = check(folder / "contract.yaml", folder / "rows.parquet", engine)
@@ -130,7 +130,7 @@ def _ours(folder: Path, engine: str = "duckdb") -> Callable[[], int]:
 def _ours_csv(folder: Path) -> Callable[[], int]:
     import pandas as pd  # noqa: F401 - Arrow imports it
 
-    from components.contract import duckdb_engine  # noqa: F401
+    from components.contract.engines import duckdb_engine  # noqa: F401
     from components.contract.validate import check
 
     path, source = folder / "rows.csv", folder / "rows.parquet"
@@ -147,7 +147,7 @@ def _ours_csv(folder: Path) -> Callable[[], int]:
 
 def _ours_split(folder: Path) -> Callable[[], int]:
     """A whole step: one row in a hundred breaks a warning, and clean rows and quarantine are written."""
-    from components.contract import duckdb_engine  # noqa: F401
+    from components.contract.engines import duckdb_engine  # noqa: F401
     from components.contract.engines.batch import snapshot_batch
     from components.contract.engines.choose import measured
     from components.contract.engines.split import split
