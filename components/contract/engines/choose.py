@@ -16,9 +16,10 @@ import pyarrow as pa
 from components.contract.engines.batch import Batch
 from components.contract.engines.marks import Marks, merged_marks, word_count
 from components.contract.engines.measured import Engine, Measured, confirmed, lifted
+from components.contract.engines.safe_error import safe_error
 from components.contract.standard.rules import DataContract, Observation, Rule
 from components.core.engine_time import engine_time
-from components.core.errors import PilotlineError, UserError, one_line
+from components.core.errors import PilotlineError, UserError
 
 GREAT_EXPECTATIONS_ROWS = 1_000_000
 QUERIES = "queries"
@@ -104,7 +105,7 @@ def _confirmed(
     except PilotlineError:
         raise
     except Exception as error:  # any engine, any error: no evidence
-        failed = Observation(error=one_line(error))
+        failed = Observation(error=safe_error(error))
         return Measured(batch.rows, dict.fromkeys(rules, failed), Marks(None, words))
     return confirmed(rules, seen)
 

@@ -18,8 +18,8 @@ from components.contract.engines.batch import Batch
 from components.contract.engines.duckdb_connection import connected
 from components.contract.engines.marks import BITS, Marks
 from components.contract.engines.measured import Measured
+from components.contract.engines.safe_error import safe_error
 from components.contract.standard.rules import Observation, Rule
-from components.core.errors import one_line
 
 if TYPE_CHECKING:
     import duckdb
@@ -48,7 +48,7 @@ def measure(rules: Mapping[int, Rule], words: int, batch: Batch, scratch: Path) 
         with connected(scratch) as connection:
             return _measure(connection, rules, batch, scratch, nothing)
     except Exception as error:  # a rule without a result fails
-        failed = Observation(error=one_line(error))
+        failed = Observation(error=safe_error(error))
         return Measured(batch.rows, dict.fromkeys(rules, failed), nothing)
 
 

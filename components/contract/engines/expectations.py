@@ -29,8 +29,8 @@ import pyarrow as pa
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
 from components.contract.engines.expectation_frame import Frame, delays, references, seconds_of
+from components.contract.engines.safe_error import safe_error, safe_traceback
 from components.contract.standard.rules import Observation, Rule
-from components.core.errors import one_line
 
 ENGINE = f"great_expectations {gx.__version__}"
 KEPT_RESULTS = (
@@ -73,7 +73,7 @@ def measure_with_evidence(rules: Sequence[Rule], table: pa.Table) -> tuple[dict[
         try:
             made = _expectation(rule, frame, number)
         except Exception as error:  # a rule that cannot be put has no result, and fails
-            found[number] = Observation(error=one_line(error))
+            found[number] = Observation(error=safe_error(error))
             continue
         if isinstance(made, Observation):
             found[number] = made
@@ -87,7 +87,9 @@ def measure_with_evidence(rules: Sequence[Rule], table: pa.Table) -> tuple[dict[
     try:
         results = _run(frame.frame(), expectations, evidence)
     except Exception as error:  # whatever the engine raises: a rule without a result fails
-        return {number: found.get(number, Observation(error=one_line(error))) for number in range(len(rules))}, evidence
+        return {
+            number: found.get(number, Observation(error=safe_error(error))) for number in range(len(rules))
+        }, evidence
     seen: set[int] = set()
     for result in results:
         place = (result.expectation_config.meta or {}).get("rule")
@@ -100,7 +102,9 @@ def measure_with_evidence(rules: Sequence[Rule], table: pa.Table) -> tuple[dict[
 
 def _expectation(rule: Rule, frame: Frame, number: int) -> gxe.Expectation | Observation:
     """The rule as an expectation, or what it sees where no expectation is of use."""
-    about: dict[str, Any] = {"meta": {"rule": number, "name": rule.name, "columns": rule.subject, "where": rule.where}}
+    about: dict[str, Any] = {
+        "meta": {"rule": number, "name": rule.name, "columns": rule.subject, "where": rule.where, "kind": rule.kind}
+    }
     if rule.engine == "duckdb":
         return Observation(error="a query needs the DuckDB engine")
     if rule.kind == "rows":
@@ -151,7 +155,7 @@ def _of_times(rule: Rule, frame: Frame, about: Mapping[str, Any]) -> gxe.Expecta
 def _custom(rule: Rule, frame: Frame, about: Mapping[str, Any]) -> gxe.Expectation | Observation:
     kind = expectation_class(rule.expectation)
     if kind is None:
-        raise ValueError(f"Great Expectations has no {rule.expectation}")
+        return Observation(error=f"Great Expectations has no {rule.expectation}")
     readings = dict(zip(rule.columns, rule.readings or [None] * len(rule.columns), strict=True))
     arguments = json.loads(rule.arguments or "{}")
     for key in COLUMN_KEYS:
@@ -167,7 +171,7 @@ def _custom(rule: Rule, frame: Frame, about: Mapping[str, Any]) -> gxe.Expectati
 
 
 def _run(frame: pd.DataFrame, expectations: Sequence[gxe.Expectation], evidence: Evidence) -> list[Any]:
-    logging.getLogger("great_expectations").setLevel(logging.ERROR)
+    logging.getLogger("great_expectations").setLevel(logging.CRITICAL)  # its errors quote the data
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     asset = context.data_sources.add_pandas("rows").add_dataframe_asset("rows")
@@ -186,6 +190,8 @@ def _told(result: Any) -> dict[str, Any]:
     found = result.result or {}
     config = result.expectation_config
     kept = {key: found[key] for key in KEPT_RESULTS if key in found}
+    if (config.meta or {}).get("kind") == "expectation":
+        kept.pop("observed_value", None)  # may be a value of the data, or a list of them
     positions = found.get("unexpected_index_list") or []
     return {
         "expectation_type": config.type,
@@ -236,12 +242,12 @@ def _of_whole(rule: Rule, result: Any, rows: int) -> Observation | None:
 
 
 def _exception(info: Any) -> str:
-    """The message of an exception, flat or one a metric; "" where there is none."""
+    """What is told of an exception, flat or one a metric; "" where there is none."""
     if not info:
         return ""
     entries = [info] if "raised_exception" in info else list(info.values())
     raised = [entry for entry in entries if not isinstance(entry, Mapping) or entry.get("raised_exception", True)]
     if not raised:
         return ""
-    first = raised[0].get("exception_message") if isinstance(raised[0], Mapping) else raised[0]
-    return str(first) or "an exception without a message"
+    first = raised[0].get("exception_traceback") if isinstance(raised[0], Mapping) else ""
+    return safe_traceback(str(first or ""))

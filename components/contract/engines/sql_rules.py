@@ -17,6 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from components.contract.engines.safe_error import safe_error
 from components.contract.standard.rules import Column, Observation, Rule
 from components.contract.standard.sql_functions import ALLOWED, SESSION_VALUES
 from components.contract.standard.yaml_file import Node, words
@@ -118,7 +119,7 @@ def run_query(connection: duckdb.DuckDBPyConnection, rule: Rule, limits: Limits 
         rows = connection.execute(rule.query).fetchmany(2)
     except Exception as error:  # whatever the query makes DuckDB raise: a rule without a number fails
         slow = f"it took longer than {allowed.seconds:g} s and was interrupted"
-        return Observation(error=slow if timed_out.is_set() else _first(error))
+        return Observation(error=slow if timed_out.is_set() else safe_error(error))
     finally:
         timer.cancel()
         timer.join()

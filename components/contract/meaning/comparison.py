@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from components.contract.engines.batch import Batch
+from components.contract.engines.safe_error import safe_error
 from components.contract.meaning.findings import findings
 from components.contract.meaning.profile import Profile, profile
 from components.contract.standard.rules import DataContract
-from components.core.errors import one_line
+from components.core.errors import PilotlineError, one_line
 from components.core.recipe import Recipe
 from components.core.records import RuleResult, SnapshotRef
 
@@ -58,8 +59,12 @@ def compare_batch(
 
 
 def _failed(error: Exception) -> RuleResult:
-    reason = f"the batch could not be compared with earlier ones ({type(error).__name__}: {one_line(error)[:300]})"
+    reason = f"the batch could not be compared with earlier ones ({_told(error)[:300]})"
     return RuleResult(rule="meaning: history", outcome="fail", observed=None, limit=None, reason=reason)
+
+
+def _told(error: Exception) -> str:
+    return one_line(error) if isinstance(error, PilotlineError) else safe_error(error)
 
 
 def _first_new_row(batch: Batch, ref: SnapshotRef, last: Profile, time_formats: Sequence[str]) -> int:
