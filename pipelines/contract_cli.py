@@ -17,6 +17,8 @@ def add_contract_verbs(group: Any, verb: Callable[..., argparse.ArgumentParser],
     check.add_argument("data", metavar="DATA", help="file, folder, glob or URI: CSV, JSON lines, Parquet; .gz too")
     engines = ["auto", "great_expectations", "duckdb"]
     check.add_argument("--engine", choices=engines, default="auto", help="default auto: by the number of rows")
+    page = "write the verdict as one HTML page: rules by column, failing rows, personal data masked"
+    check.add_argument("--page", default="", metavar="FILE", help=page)
     diff = verb(group, "diff", "what changed between two versions, and whom it breaks", lambda args: _diff(args, show))
     diff.add_argument("old", metavar="OLD")
     diff.add_argument("new", metavar="NEW")
@@ -26,18 +28,15 @@ def add_contract_verbs(group: Any, verb: Callable[..., argparse.ArgumentParser],
 
 
 def _check(args: argparse.Namespace, show: Show) -> int:
-    from pipelines.contract_check import check
+    from pipelines.contract_check import broken_lines, shown, verdict_on
 
-    found, reason = check(Path(args.contract), args.data, args.engine, args.home)
-    counts = f"{found['rows']} rows, {found['clean']} clean, {found['quarantined']} set aside; {found['engine']}"
-    word = "passed" if found["passed"] else f"violated: {reason}"
-    broken = [
-        f"  {rule['column'] or 'the batch'}: {rule['rule']}: {rule['observed']} ({rule['limit']})"
-        for rule in found["checks"]
-        if not rule["passed"]
-    ]
-    show(args, found, "\n".join([f"{args.contract}: {word} ({counts})", *broken]))
-    return 0 if found["passed"] else 3
+    page = Path(args.page) if args.page else None
+    verdict = verdict_on(Path(args.contract), args.data, args.engine, args.home, page)
+    counts = f"{verdict.rows} rows, {verdict.clean} clean, {verdict.quarantined} set aside; {verdict.engine}"
+    word = "passed" if verdict.passed else f"violated: {verdict.reason}"
+    wrote = [f"wrote {page}"] if page else []
+    show(args, shown(verdict), "\n".join([f"{args.contract}: {word} ({counts})", *broken_lines(verdict), *wrote]))
+    return 0 if verdict.passed else 3
 
 
 def _diff(args: argparse.Namespace, show: Show) -> int:

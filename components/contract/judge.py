@@ -11,6 +11,8 @@ from components.core.records import RuleResult
 
 BLOCKING = ("fail", "insufficient")
 REASONS = 8  # columns that the reason of a refusal names
+NO_ROW = "there is no row to look at"
+SET_ASIDE = "; rows set aside"
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,13 @@ def label(rule: Rule) -> str:
     return f"{rule.subject}: {rule.name}" if rule.subject else rule.name
 
 
+def observed_text(observed: float | str | None) -> str:
+    """What was seen, for people: whole numbers without a point."""
+    if observed is None or isinstance(observed, str):
+        return observed or ""
+    return str(int(observed)) if float(observed).is_integer() else f"{observed:g}"
+
+
 def _tolerated(rule: Rule, seen: Observation, rows: int) -> bool:
     """Whether an error rule's limit allows the rows that break it; such rows stay."""
     return rows > 0 and rule.limit.holds(_observed(rule, seen, rows))
@@ -105,7 +114,7 @@ def _result(
     if absent:
         return _absent(rule, absent, contract)
     if not rows:
-        return _told(rule, "insufficient", None, "there is no row to look at")
+        return _told(rule, "insufficient", None, NO_ROW)
     if seen is None or seen.error or not math.isfinite(seen.value):
         why = "left out" if seen is None else seen.error or f"it counts {seen.value}"
         return _told(rule, "fail", None, f"the engine gave no result ({why})")
@@ -120,7 +129,7 @@ def _result(
     outcome = "fail" if rule.severity == "error" else "info"
     if rule.kind in SINGLE_KINDS:
         return _told(rule, outcome, observed, _off_limit(rule, observed, rows))
-    aside = "; rows set aside" if rule.severity == "warning" else ""
+    aside = SET_ASIDE if rule.severity == "warning" else ""
     such = f", for example {example}" if example else ""
     return _told(rule, outcome, observed, f"{rule.asks}: broken by {int(seen.value)} of {rows} rows{such}{aside}")
 
@@ -185,7 +194,8 @@ def _undeclared(contract: DataContract, columns: Sequence[str]) -> list[RuleResu
 
 def _reason(blocking: Sequence[RuleResult]) -> str:
     """One line: what is worst of each column, failures before what could not be looked at."""
-    order = sorted(blocking, key=lambda check: check.outcome != "fail")
+    seen = [check for check in blocking if check.reason != NO_ROW]  # that there is no row is told once, of the batch
+    order = sorted(seen, key=lambda check: check.outcome != "fail")
     clauses: dict[str, str] = {}
     for check in order:
         place = check.subject or check.rule

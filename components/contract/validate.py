@@ -11,9 +11,10 @@ import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from components.contract.engines.batch import Batch, snapshot_batch, source_batch, unchanged
-from components.contract.engines.broken_values import broken_values
+from components.contract.engines.broken_values import broken_rows, broken_values
 from components.contract.engines.choose import measured
 from components.contract.engines.measured import Engine, Measured
 from components.contract.engines.split import CLEAN, split
@@ -100,15 +101,29 @@ def check(
 
     With a home, its accepted snapshots that came from the same place are compared with, where there are any.
     """
+    return check_with_examples(contract_path, data_path, engine, encoding=encoding, home=home, now=now)[0]
+
+
+def check_with_examples(
+    contract_path: Path,
+    data_path: Path | str,
+    engine: str | Engine = "auto",
+    *,
+    encoding: str = AUTO,
+    home: Home | None = None,
+    now: str = "",
+) -> tuple[ContractVerdict, list[dict[str, Any]]]:
+    """As `check`, with the first rows that break its rules, for a page: not masked, as rows of the quarantine."""
     contract = at_time(load(contract_path), now or datetime.now(UTC))
     history = load_history(home, contract, "", str(data_path)) if home else ()
     with tempfile.TemporaryDirectory(prefix="pilotline-contract-") as scratch:
         batch = source_batch(str(data_path), Path(scratch), encoding)
         found = compare_batch(batch, contract, history, Path(scratch)) if history else ()
-        judgement, _, name = _judged(contract, batch, Path(scratch), engine, found)
+        judgement, seen, name = _judged(contract, batch, Path(scratch), engine, found)
+        examples = broken_rows(contract, batch, seen, judgement.setting_aside)
         unchanged(batch)
     digest = batch.inputs[0]["sha256"] if len(batch.inputs) == 1 else ""
-    return _verdict(contract, judgement, name, digest, "")
+    return _verdict(contract, judgement, name, digest, ""), examples
 
 
 def _judged(

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from components.contract.engines.csv_in_place import plain_header
 from components.contract.engines.duckdb_connection import connected
 from components.core.digest import file_digest
-from components.core.errors import TransientError
+from components.core.errors import TransientError, UserError
 from components.tables.decode import AUTO
 from components.tables.locate import REMOTE
 from components.tables.spool import spool
@@ -102,16 +102,19 @@ def source_batch(uri: str, scratch: Path, encoding: str = AUTO) -> Batch:
     """The batch of a file, folder, glob or URI; what cannot be read in place is brought into `scratch`.
 
     Raises:
-        UserError, TransientError: as `tables.read.read_files`.
+        UserError, TransientError: as `tables.read.read_files`; UserError where there is no column.
     """
     path = Path(uri.removeprefix("file://"))
     found = None
     if not REMOTE.match(uri.removeprefix("file://")) and path.is_file():
         found = _parquet(path) if path.suffix.lower() in PARQUET_SUFFIXES else _csv(path, encoding)
-    if found is not None:
-        return found
-    inputs = spool(uri, scratch / "rows.parquet", encoding=encoding)
-    return replace(snapshot_batch(scratch / "rows.parquet"), inputs=inputs)
+    if found is None:
+        spooled = scratch / "rows.parquet"
+        inputs = spool(uri, spooled, encoding=encoding)  # writes nothing where the records have no field
+        found = replace(snapshot_batch(spooled), inputs=inputs) if spooled.exists() else None
+    if found is None or not found.names:
+        raise UserError(f"{uri}: no column is there to check; give a file whose records have fields")
+    return found
 
 
 def unchanged(batch: Batch) -> None:

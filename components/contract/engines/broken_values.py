@@ -5,15 +5,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from components.contract.engines.batch import Batch
 from components.contract.engines.duckdb_connection import connected
 from components.contract.engines.measured import Measured
+from components.contract.engines.split import REASON, ROW, RULE
+from components.contract.judge import label
 from components.contract.standard.rules import DataContract
 
 ROWS, SHOWN, CHARACTERS = 50, 3, 60
+EXAMPLES = 20
 
 
 def broken_values(contract: DataContract, batch: Batch, seen: Measured) -> dict[int, str]:
@@ -34,6 +38,26 @@ def broken_values(contract: DataContract, batch: Batch, seen: Measured) -> dict[
         for number, found in rows.items()
         if len(found)
     }
+
+
+def broken_rows(contract: DataContract, batch: Batch, seen: Measured, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """As rows of the quarantine: the first few that break each of the numbered rules, EXAMPLES at most."""
+    broken: dict[int, list[int]] = {}
+    for number in numbers:
+        for row in seen.marks.rows(number, SHOWN).tolist():
+            broken.setdefault(row, []).append(number)
+    wanted = sorted(broken)[:EXAMPLES]
+    cells = _cells(batch, np.array(wanted, np.int64), batch.names) if wanted else {}
+    rules = contract.rules
+    return [
+        {
+            ROW: row,
+            **cells[row],
+            RULE: "; ".join(label(rules[number]) for number in broken[row]),
+            REASON: "; ".join(f"{rules[number].subject}: {rules[number].asks}" for number in broken[row]),
+        }
+        for row in wanted
+    ]
 
 
 def _cells(batch: Batch, rows: np.ndarray, names: Sequence[str]) -> dict[int, dict[str, str | None]]:
