@@ -240,3 +240,37 @@ def test_a_query_that_needs_too_much_memory_fails(locked: duckdb.DuckDBPyConnect
 def test_no_single_number_is_a_failed_rule(query: str, locked: duckdb.DuckDBPyConnection) -> None:
     """Many rows, none, null and infinity."""
     assert run_query(locked, _rule(query)).error
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "WITH t AS (SELECT 0 AS n) SELECT n FROM t",
+        "WITH T AS (SELECT count(*) AS n FROM t) SELECT n FROM T",
+        'WITH "t" AS MATERIALIZED (SELECT 0 AS n) SELECT n FROM t',
+        "SELECT (WITH t AS (SELECT 0 AS n) SELECT n FROM t)",
+        "SELECT count(*) FROM (WITH t AS (SELECT 0 AS n) SELECT n FROM t)",
+        "WITH x AS (SELECT 1 AS one) , t AS (SELECT one FROM x) SELECT count(*) FROM t",
+        "WITH x AS (SELECT a FROM t) SELECT 0",
+        "WITH x AS MATERIALIZED (SELECT a FROM t) SELECT 0",
+        "WITH x AS (SELECT a FROM t), y AS (SELECT 0 AS n) SELECT n FROM y",
+        "SELECT count(*) FROM (SELECT 1) t",
+    ],
+)
+def test_a_query_that_hides_the_batch_or_leaves_it_unread_is_refused(query: str) -> None:
+    """A named query called like the batch, or one that reads it and is read by nobody."""
+    with pytest.raises(UserError, match=r"hides the batch|does not read the batch"):
+        _check(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "WITH x AS (SELECT a FROM t), y AS (SELECT a FROM x) SELECT count(*) FROM y",
+        "WITH x AS MATERIALIZED (SELECT a FROM t) SELECT count(*) FROM x",
+        "SELECT (SELECT count(*) FROM t)",
+    ],
+)
+def test_a_query_that_reads_the_batch_through_others_is_read(query: str) -> None:
+    """Named queries and subqueries carry it."""
+    assert _check(query)

@@ -11,7 +11,7 @@ import json
 import math
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -174,7 +174,7 @@ def _check_tree(node: Node, tree: dict[str, Any], table: str, columns: Sequence[
     names = frozenset(column.name.lower() for column in columns)
     walk = _Walk(node, names, table.lower())
     try:
-        walk.walk(tree, frozenset([table.lower()]))
+        walk.walk(tree, {table.lower(): True})
     except RecursionError:
         node.fail("is nested too deeply; write it flatter")
     if not walk.reads_batch:
@@ -190,8 +190,8 @@ class _Walk:
         self._table = table
         self.reads_batch = False
 
-    def walk(self, value: Any, visible: frozenset[str]) -> None:
-        """Check a part of the tree; `visible` are the names of tables that it may read."""
+    def walk(self, value: Any, visible: Mapping[str, bool]) -> None:
+        """Check a part of the tree; `visible` are the tables that it may read, and whether the batch is in them."""
         if isinstance(value, list):
             for item in value:
                 self.walk(item, visible)
@@ -209,11 +209,16 @@ class _Walk:
             if key != "cte_map":
                 self.walk(item, visible)
 
-    def _with_queries(self, cte_map: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
-        """Named queries see the ones before them; what follows sees all."""
+    def _with_queries(self, cte_map: dict[str, Any], visible: Mapping[str, bool]) -> Mapping[str, bool]:
+        """Named queries see the ones before them; what follows sees all. One that is not read reads nothing."""
         for entry in cte_map.get("map", ()):
+            name, before = str(entry["key"]).lower(), self.reads_batch
+            if name == self._table:
+                self._refuse(f"names a query {entry['key']!r}, which hides the batch; name it otherwise")
+            self.reads_batch = False
             self.walk(entry["value"], visible)
-            visible = visible | {str(entry["key"]).lower()}
+            visible = {**visible, name: self.reads_batch}
+            self.reads_batch = before
         return visible
 
     def _expression(self, value: dict[str, Any]) -> None:
@@ -237,7 +242,7 @@ class _Walk:
         if value.get("sample"):
             self._refuse("takes a sample, which differs from run to run; count all rows")
 
-    def _source(self, value: dict[str, Any], visible: frozenset[str]) -> None:
+    def _source(self, value: dict[str, Any], visible: Mapping[str, bool]) -> None:
         kind = value["type"]
         if kind not in PLAIN_SOURCES:
             self._refuse(f"{SOURCES.get(kind, f'reads a {str(kind).lower()}')}; read the batch as {{object}}")
@@ -248,7 +253,7 @@ class _Walk:
         name = ".".join(part for part in (value["catalog_name"], value["schema_name"], value["table_name"]) if part)
         if name.lower() not in visible or value["catalog_name"] or value["schema_name"] or value.get("at_clause"):
             self._refuse(f"reads {name!r}; only the batch can be read: write {{object}}")
-        self.reads_batch = self.reads_batch or name.lower() == self._table
+        self.reads_batch = self.reads_batch or visible[name.lower()]
 
     def _refuse(self, text: str) -> NoReturn:
         self._node.fail(text)
