@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from components.contract.evolution.document_changes import DRIFT, OF_RULES_CUSTOM
+from components.contract.judge import judge
 from components.contract.standard.contract import load
+from components.contract.standard.own_properties import PLACES
 from components.contract.standard.reading import reads
 from components.contract.standard.rules import Limit, Reading
 from components.contract.standard.time_formats import ISO_TIME, formats_of
@@ -170,3 +174,123 @@ def test_optional_sections_of_a_pattern_are_written_out(pattern: str, formats: t
 def test_texts_read_as_times_and_numbers(text: str, reading: Reading, fits: bool) -> None:
     """The calendar counts, bounds may be open, and only plain ASCII digits are numbers."""
     assert reads(text, reading) is fits
+
+
+def _bomb() -> str:
+    levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 30)]
+    return "\n".join(["l0: &l0 [x, x]", *levels])
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (_bomb(), "aliases"),
+        (
+            "\n".join(["l0: &l0 {a: b}", *(f"l{n}: &l{n} {{<<: [*l{n - 1}, *l{n - 1}]}}" for n in range(1, 40))]),
+            "aliases",
+        ),
+        ("\n".join(["l0: &l0 [x]", *(f"l{n}: &l{n} [*l{n - 1}]" for n in range(1, 3000))]), "nested deeper"),
+        ("id: &a [*a]", "refers to what it stands in"),
+        ("id: &a {b: {c: *a}}", "refers to what it stands in"),
+        ("id: " + "[" * 5000, "nested too deeply"),
+        ("id: " + "[" * 150 + "]" * 150, "nested deeper"),
+        ("id: 2024-13-45", "month"),
+        ("a: [1\nb: 2", "not valid YAML"),
+    ],
+    ids=["lists", "merged", "chain", "itself", "itself-within", "open", "deep", "date", "syntax"],
+)
+def test_yaml_that_has_no_end_is_refused_at_once(text: str, named: str, tmp_path: Path) -> None:
+    """Aliases that expand, refer to themselves or nest, and values that YAML cannot build: one line, soon."""
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    begun = time.process_time()
+    with pytest.raises(UserError) as raised:
+        load(path)
+    assert time.process_time() - begun < 5
+    assert named in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_plain_aliases_and_long_lists_are_read(tmp_path: Path) -> None:
+    """An alias stands for what it names, and a list that is written out may be long."""
+    enum = [{"value": f"v{number}"} for number in range(20_000)]
+    shared = {"property": "columnPresence", "value": "optional"}
+    columns = [{"name": name, "customProperties": [shared]} for name in "ab"]
+    path = contract_file(tmp_path / "c.yaml", [*columns, {"name": "c", "enum": enum}])
+    assert "&id" in path.read_text()
+    contract = load(path)
+    assert [column.optional for column in contract.columns] == [True, True, False]
+    assert max(len(rule.values) for rule in contract.rules) == 20_000
+
+
+def _custom(name: str, value: Any = None) -> dict[str, Any]:
+    return {"customProperties": [{"property": name, "value": value}]}
+
+
+@pytest.mark.parametrize(
+    ("column", "table", "named"),
+    [
+        (_custom("columnPresense", "optional"), {}, ("'columnPresense'", "did you mean 'columnPresence'")),
+        (_custom("ColumnPresence", "optional"), {}, ("did you mean 'columnPresence'",)),
+        (_custom("rule_severity", "info"), {}, ("did you mean 'ruleSeverity'",)),
+        (_custom("Availability", "at_event"), {}, ("did you mean 'availability'",)),
+        (_custom("driftOfMeaning ", "off"), {}, ("did you mean 'driftOfMeaning'",)),
+        ({}, _custom("maxQuarantinePercentage", 1), ("did you mean 'maxQuarantinePercent'",)),
+        ({}, _custom("driftRowCountsFactor", 2), ("did you mean 'driftRowCountFactor'",)),
+        ({}, _custom("driftNullSharePoint", 2), ("did you mean 'driftNullSharePoints'",)),
+        ({}, _custom("driftHistroy", 2), ("did you mean 'driftHistory'",)),
+        ({}, _custom("columnPresence", "optional"), ("schema[0].customProperties[0]", "at a property")),
+        ({}, _custom("ruleSeverity", "info"), ("at a property or a service level",)),
+        (_custom("maxQuarantinePercent", 1), {}, ("properties[0].customProperties[0]", "at the schema object")),
+        (_custom("driftHistory", 3), {}, ("at the schema object",)),
+        ({"quality": [{"metric": "nullValues", "mustBe": 0, **_custom("ruleSeverity", "info")}]}, {}, ("quality[0]",)),
+        ({"customProperties": [{"value": 1}]}, {}, ("customProperties[0].property", "name the property")),
+        ({"customProperties": _custom("availability", "at_event")["customProperties"] * 2}, {}, ("given twice",)),
+    ],
+)
+def test_own_properties_that_nothing_reads_are_refused(
+    column: dict[str, Any], table: dict[str, Any], named: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Misspelt, in the wrong place or twice: an error with the place, as it would have no effect."""
+    with pytest.raises(UserError) as raised:
+        load(contract_file(tmp_path / "c.yaml", [_property(**column)], **table))
+    assert [part for part in (*named, "customProperties") if part not in str(raised.value)] == [], str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["mood", "owner", "costCentre", "retentionClass", "history", "presence"])
+def test_properties_of_others_are_let_through(name: str, tmp_path: Path) -> None:
+    """What is not near to one of ours belongs to somebody else."""
+    assert load(contract_file(tmp_path / "c.yaml", [_property(**_custom(name, "x"))], **_custom(name, "x")))
+
+
+def test_every_own_property_is_read_somewhere_and_known() -> None:
+    """The list of places names those that the code reads."""
+    assert set(PLACES) == {*OF_RULES_CUSTOM, *DRIFT, "availability"}
+
+
+@pytest.mark.parametrize("tags", [["PII", "Protected"], ["pii", "protected"], [" Pii ", "PROTECTED"]])
+def test_tags_are_compared_without_case(tags: list[str], tmp_path: Path) -> None:
+    """A column tagged PII is masked like one tagged pii."""
+    column = load(contract_file(tmp_path / "c.yaml", [_property(tags=tags)])).columns[0]
+    assert (column.masked, column.protected) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ("GEOGRAPHY", True),
+        ("varchr(20)", True),
+        ("42", True),
+        ("VARCHAR(20)", False),
+        ("bignumeric", False),
+        ("", False),
+    ],
+)
+def test_a_physical_type_of_unknown_name_is_told_as_not_checked(declared: str, told: bool, tmp_path: Path) -> None:
+    """It has a result of its own, which is information."""
+    kind = "number" if declared == "bignumeric" else "string"
+    contract = load(contract_file(tmp_path / "c.yaml", [_property(physicalType=declared, logicalType=kind)]))
+    found = [rule for rule in contract.rules if rule.name == "physical type"]
+    assert [(rule.kind, rule.severity, rule.subject) for rule in found] == ([("note", "info", "a")] if told else [])
+    results = judge(contract, ["a"], 1, {}, 0).checks
+    assert [check.outcome for check in results if check.rule == "physical type"] == (["info"] if told else [])

@@ -390,3 +390,78 @@ def test_durations_for_people() -> None:
         "-1 d",
     ]
     assert Limit("mustBeBetween", -86_400, 172_800, "seconds").text == "between -1 d and 2 d"
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("integer", {"exclusiveMinimum": 5, "exclusiveMaximum": 6}),
+        ("integer", {"exclusiveMinimum": 5, "maximum": 5.5}),
+        ("integer", {"minimum": 5.2, "maximum": 5.8}),
+        ("integer", {"minimum": 6, "exclusiveMaximum": 6}),
+        ("integer", {"minimum": 1, "maximum": 4, "multipleOf": 5}),
+        ("integer", {"exclusiveMinimum": 0, "exclusiveMaximum": 5, "multipleOf": 5}),
+        ("integer", {"minimum": 300, "format": "i8"}),
+        ("integer", {"minimum": 10**38}),
+        ("integer", {"maximum": -(10**38)}),
+        ("integer", {"minimum": 10**400}),
+        ("number", {"minimum": 2, "maximum": 1}),
+        ("number", {"exclusiveMinimum": 2, "maximum": 1}),
+        ("number", {"minimum": 2, "exclusiveMaximum": 2}),
+        ("number", {"exclusiveMinimum": 2, "exclusiveMaximum": 2}),
+        ("number", {"minimum": 1e39, "format": "f32"}),
+        ("number", {"minimum": 0.3, "maximum": 0.4, "multipleOf": 0.25}),
+        ("number", {"exclusiveMaximum": -1.7976931348623157e308}),
+    ],
+)
+def test_bounds_that_admit_no_number_are_refused(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    """Whole numbers between open ends, multiples, and the ends of what reads."""
+    _refused(tmp_path, ("logicalTypeOptions",), _options(kind, **options))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    low=st.integers(-12, 12),
+    width=st.integers(-3, 6),
+    opened=st.tuples(st.booleans(), st.booleans()),
+    step=st.sampled_from([None, 1, 2, 3, 5]),
+)
+def test_integer_bounds_are_refused_exactly_where_no_integer_fits(
+    low: int, width: int, opened: tuple[bool, bool], step: int | None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Against trying every integer nearby."""
+    high = low + width
+    options = {
+        "exclusiveMinimum" if opened[0] else "minimum": low,
+        "exclusiveMaximum" if opened[1] else "maximum": high,
+        **({"multipleOf": step} if step else {}),
+    }
+    fitting = [
+        number
+        for number in range(-40, 41)
+        if (number > low if opened[0] else number >= low)
+        and (number < high if opened[1] else number <= high)
+        and number % (step or 1) == 0
+    ]
+    folder = tmp_path_factory.mktemp("bounds")
+    if fitting:
+        assert _rules(folder, _options("integer", **options))
+    else:
+        _refused(folder, ("logicalTypeOptions",), _options("integer", **options))
+
+
+def test_an_expectation_that_every_row_keeps_is_refused(tmp_path: Path) -> None:
+    """`mostly: 0` cannot fail; a small share can."""
+
+    def rule(mostly: float | None) -> dict[str, Any]:
+        kwargs = {"value_set": ["x"], "mostly": mostly}
+        implementation = {"type": "expect_column_values_to_be_in_set", "kwargs": kwargs}
+        return _quality(type="custom", engine="greatExpectations", implementation=implementation)
+
+    for mostly in (0, 0.0):
+        _refused(tmp_path, ("implementation.kwargs", "mostly 0", "cannot fail"), rule(mostly))
+    assert _rules(tmp_path, rule(0.01))
+    text = "type: expect_column_values_to_be_in_set\nkwargs: &a {value_set: [*a]}"
+    _refused(
+        tmp_path, ("implementation", "alias"), _quality(type="custom", engine="greatExpectations", implementation=text)
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from components.contract.meaning.drift_settings import drift_settings
 from components.contract.standard.document_keys import check_sections
+from components.contract.standard.own_properties import check_own
 from components.contract.standard.properties import key_rules, property_rules, read_columns
 from components.contract.standard.quality import Scope, check_together, quality_rules
 from components.contract.standard.relationships import relationship_rules
@@ -34,6 +35,7 @@ def load(path: Path) -> DataContract:
         UserError: no such file, not YAML, an unknown key or a rule that cannot be checked; names the YAML path.
     """
     root = check_sections(read_yaml(path))
+    check_own(root)
     tables = root.items("schema")
     if len(tables) != 1:
         root.at("schema").fail(f"describes {len(tables)} objects; give one contract a table")

@@ -6,11 +6,9 @@ import difflib
 import json
 from typing import Any
 
-import yaml
-
 from components.contract.standard.quality import Scope, label_of, severity_of
 from components.contract.standard.rules import Rule
-from components.contract.standard.yaml_file import Node
+from components.contract.standard.yaml_file import Node, parse_yaml
 
 ENGINES = ("greatexpectations", "great-expectations", "great_expectations")
 TYPE_KEYS = ("type", "expectation_type", "expectation")
@@ -41,6 +39,8 @@ def custom_rule(node: Node, scope: Scope) -> Rule:
         arguments = {"column": scope.column.name, **arguments}
     if problem := types.problem_of(kind, arguments):
         place.fail(problem)
+    if arguments.get("mostly") is not None and float(arguments["mostly"]) <= 0:
+        place.at("kwargs").fail("mostly 0 lets every row pass, so the rule cannot fail; write a share above 0")
     columns = _columns(place, arguments, scope, types.COLUMN_KEYS)
     severity = severity_of(node)
     if severity == "warning" and (not types.counts_rows(kind) or arguments.get("mostly", 1) != 1):
@@ -67,9 +67,9 @@ def _parsed(place: Node) -> tuple[str, dict[str, Any]]:
     value = place.value
     if isinstance(value, str):
         try:
-            value = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            place.fail(f"is neither YAML nor JSON ({' '.join(str(error).split())}); write type and kwargs")
+            value = parse_yaml(value)
+        except ValueError as error:
+            place.fail(f"is neither YAML nor JSON ({error}); write type and kwargs")
     if not isinstance(value, dict):
         place.fail("is no mapping; write {type: expect_..., kwargs: {...}}")
     keys = [key for key in TYPE_KEYS if key in value]

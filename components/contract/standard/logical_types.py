@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from components.contract.standard.patterns import STRING_FORMATS, UNCHECKED_FORMATS, checked_pattern
@@ -26,6 +28,7 @@ NESTED = ("object", "array", "map", "vector")
 TRUTHS = ("true", "false")
 UTC_NAMES = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT")
 FLOAT_32 = 3.4028235e38
+LARGEST = {"integer": "9" * 38, "number": repr(sys.float_info.max)}
 
 
 def type_of(property_: Node) -> str:
@@ -56,6 +59,9 @@ def reading_of(property_: Node) -> Reading | None:
         closed = not (reading.open_low or reading.open_high)
         if low > high or (low == high and not closed):
             options.fail(f"nothing is {_range_text(reading)}; the bounds contradict each other")
+    if kind in ("integer", "number") and not _admits(reading):
+        kept = f", a multiple of {reading.multiple_of}" if reading.multiple_of else ""
+        options.fail(f"no {kind} is {_range_text(reading)}{kept}; widen the bounds")
     return reading
 
 
@@ -136,7 +142,7 @@ def _number_reading(kind: str, options: Node) -> Reading:
     named = options.get("format", str)
     for key in (*BOUNDS, "multipleOf"):
         value = options.get(key, (int, float))
-        if value is not None and not math.isfinite(value):
+        if value is not None and not abs(value) <= sys.float_info.max:
             options.at(key).fail(f"is {value!r}; write a finite number")
     step = options.get("multipleOf", (int, float))
     if step is not None and (step <= 0 or (kind == "integer" and step != int(step))):
@@ -152,6 +158,20 @@ def _number_reading(kind: str, options: Node) -> Reading:
                 given |= {key: str(end), bound: False}
     text = "" if step is None else str(int(step)) if kind == "integer" else repr(step)
     return Reading(kind, multiple_of=text, **given)
+
+
+def _admits(reading: Reading) -> bool:
+    """Whether some number that reads is within the bounds and a multiple of the step."""
+    end = LARGEST[reading.kind]
+    low, high = Fraction(reading.low or f"-{end}"), Fraction(reading.high or end)
+    above, below = max(low, Fraction(f"-{end}")), min(high, Fraction(end))
+    open_low, open_high = reading.open_low and above == low, reading.open_high and below == high
+    step = Fraction(reading.multiple_of or ("1" if reading.kind == "integer" else "0"))
+    if not step:
+        return above < below or (above == below and not (open_low or open_high))
+    first = math.floor(above / step) + 1 if open_low else math.ceil(above / step)
+    last = math.ceil(below / step) - 1 if open_high else math.floor(below / step)
+    return first <= last
 
 
 def _format_range(kind: str, named: str | None, options: Node) -> tuple[int | float | None, int | float | None]:

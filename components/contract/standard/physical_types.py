@@ -1,9 +1,10 @@
-"""Whether a physical type (SQL, Parquet) can hold what the logical type says; unknown names are let through."""
+"""Whether a physical type can hold what the logical type says; an unknown name is told as not checked."""
 
 from __future__ import annotations
 
 import re
 
+from components.contract.standard.rules import Column, Rule
 from components.contract.standard.yaml_file import Node
 
 NUMBERS = ("integer", "number")
@@ -15,7 +16,7 @@ FAMILIES = (
     ),
     (
         "smallint integer mediumint bigint hugeint int2 int8 int16 uint8 uint16 uint32 uint64 ubigint uinteger "
-        "usmallint utinyint serial bigserial long short decimal numeric",
+        "usmallint utinyint serial bigserial long short decimal numeric bigdecimal bignumeric",
         NUMBERS,
     ),
     ("int int4 int32", (*NUMBERS, "date", "time")),
@@ -35,12 +36,13 @@ FAMILIES = (
     ("array list struct map row record variant object super", ()),
 )
 HOLDS = {name: holds for names, holds in FAMILIES for name in names.split()}
+BASE = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9]*)\s*(?:\(\s*([0-9]+))?")
 
 
 def check_physical_type(property_: Node, logical: str) -> str:
     """The property's physicalType; UserError where a known one cannot hold the logical type or its least length."""
     declared = str(property_.get("physicalType", str, ""))
-    base = re.match(r"\s*([A-Za-z_][A-Za-z_0-9]*)\s*(?:\(\s*([0-9]+))?", declared)
+    base = BASE.match(declared)
     holds = HOLDS.get(base[1].lower()) if base else None
     if base is None or holds is None:
         return declared
@@ -52,3 +54,13 @@ def check_physical_type(property_: Node, logical: str) -> str:
     if "char" in base[1].lower() and base[2] and isinstance(least, int) and least > int(base[2]):
         property_.at("physicalType").fail(f"{declared} contradicts minLength {least}: no text fits")
     return declared
+
+
+def physical_rules(property_: Node, column: Column) -> list[Rule]:
+    """A note where the property's physicalType is of a name that is not known here: it has a result, and no check."""
+    base = BASE.match(column.physical_type)
+    if not column.physical_type or (base and base[1].lower() in HOLDS):
+        return []
+    text = f"{column.physical_type}: declared, not checked on text columns"
+    place = property_.at("physicalType").path
+    return [Rule("physical type", "note", (column.name,), place, severity="info", description=text)]

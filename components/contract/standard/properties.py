@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from components.contract.standard.declared_values import check_values
 from components.contract.standard.logical_types import reading_of, type_of, type_rules
-from components.contract.standard.physical_types import check_physical_type
+from components.contract.standard.own_properties import own_tags
+from components.contract.standard.physical_types import check_physical_type, physical_rules
 from components.contract.standard.quality import SEVERITIES, Scope, missing_texts, quality_rules
 from components.contract.standard.rules import Column, Rule
 from components.contract.standard.yaml_file import Node, words
@@ -48,7 +48,7 @@ def property_rules(node: Node, column: Column, table: str, columns: tuple[Column
         rules.append(Rule("required", "present", about, f"{node.path}.{place}", missing=missing))
     if node.get("unique", bool, False):
         rules.append(Rule("unique", "unique", about, f"{node.path}.unique", missing=missing))
-    rules += type_rules(node, column.name, severity, missing)
+    rules += type_rules(node, column.name, severity, missing) + physical_rules(node, column)
     if node.value.get("enum") is not None:
         values = tuple(_enum_value(item.keys(ENUM_KEYS)) for item in node.items("enum"))
         if not values or len(set(values)) < len(values):
@@ -88,7 +88,7 @@ def _column(node: Node) -> Column:
     nested = [key for key in NESTED_KEYS if node.value.get(key) is not None]
     if nested:
         node.at(nested[0]).fail("belongs to a nested type, which a column of texts cannot have; remove it")
-    tags: list[Any] = node.get("tags", list, [])
+    tags = own_tags(node.get("tags", list, []))
     reading = reading_of(node)
     return Column(
         name=str(name),

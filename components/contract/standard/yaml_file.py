@@ -68,6 +68,7 @@ def words(text: str) -> frozenset[str]:
 
 
 CUSTOM_KEYS = words("id property value description vendor")
+ALIASED, DEPTH = 50_000, 100
 
 
 def read_yaml(path: Path) -> Node:
@@ -79,16 +80,52 @@ def read_yaml(path: Path) -> Node:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"contract {path}: cannot be read ({error}); give a UTF-8 YAML file") from error
     try:
-        value = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, RecursionError) as error:
+        value = parse_yaml(text)
+    except ValueError as error:
         raise UserError(f"contract {path}: not valid YAML ({error}); mend that line") from error
     if not isinstance(value, dict):
         raise UserError(f"contract {path}: holds no mapping; write an Open Data Contract Standard file")
     return Node(value, str(path))
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice; the plain one lets the last win."""
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text; ValueError, on one line, where it is none or where its aliases have no end.
+
+    Aliases may add ALIASED nodes to those that are written, and nothing is nested deeper than DEPTH.
+    """
+    try:
+        return yaml.load(text, Loader=_Checked)  # noqa: S506 - a SafeLoader
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+class _Checked(yaml.SafeLoader):
+    """SafeLoader that refuses a key given twice, where the plain one lets the last win, and aliases that expand."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._sizes: dict[int, tuple[int, int]] = {}  # by the node's id: nodes once expanded, levels
+        self._written = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """The next node; its aliases are counted before anything is built of them."""
+        alias = self.check_event(yaml.AliasEvent)
+        mark = self.peek_event().start_mark
+        node = super().compose_node(parent, index)
+        if node is None or (alias and id(node) in self._sizes):
+            return node
+        if alias:
+            raise yaml.composer.ComposerError(None, None, "an alias refers to what it stands in", mark)
+        self._written += 1
+        inner = [self._sizes[id(child)] for child in _children(node)]
+        size, depth = 1 + sum(count for count, _ in inner), 1 + max((levels for _, levels in inner), default=0)
+        if size - self._written > ALIASED or depth > DEPTH:
+            what = f"is nested deeper than {DEPTH} levels" if depth > DEPTH else f"grows by more than {ALIASED} values"
+            raise yaml.composer.ComposerError(None, None, f"with its aliases written out it {what}", mark)
+        self._sizes[id(node)] = size, depth
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()
@@ -98,3 +135,9 @@ class _UniqueKeys(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
