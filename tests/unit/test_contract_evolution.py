@@ -214,3 +214,44 @@ def test_json_has_what_programs_rely_on(tmp_path: Path) -> None:
     shown = difference(tmp_path, edited(BREAKING[0][2], "1.5.0")).to_dict()
     assert {"breaking", "major_raised", "changes"} <= set(shown)
     assert {"path", "kind", "breaking", "old", "new", "text"} <= set(shown["changes"][0])
+
+
+def _query(text: str) -> Edit:
+    rule = {"id": "few-odd", "type": "sql", "query": text, "mustBeLessThan": 5}
+    return lambda document: document["schema"][0]["quality"].append(rule)
+
+
+QUERY = "SELECT count(*) FROM orders WHERE status = 'not  sent' AND items>3"
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("SELECT count(*)\n  FROM orders\n\tWHERE status = 'not  sent' AND items>3\n", True),
+        ("SELECT count( * ) FROM orders WHERE status='not  sent' AND items > 3", True),
+        (QUERY.replace("not  sent", "not sent"), False),
+        (QUERY.replace("AND", "-- AND", 1), False),
+        (QUERY.replace("items>3", "items>=3"), False),
+        (QUERY.replace("items>3", "items>3.0"), False),
+        (QUERY.replace("status =", "note ="), False),
+    ],
+)
+def test_white_space_of_a_query_is_no_change(text: str, same: bool, tmp_path: Path) -> None:
+    """Outside of quotes it says nothing; within, and where a comment begins or ends, it does."""
+    found = difference(tmp_path, edited(_query(text)), edited(_query(QUERY)))
+    assert (found.changes == ()) is same
+
+
+def test_white_space_that_ends_a_comment_is_a_change(tmp_path: Path) -> None:
+    """On one line the comment takes the condition with it."""
+    one, other = ("SELECT count(*) FROM orders -- all" + gap + "WHERE items > 3" for gap in ("\n", " "))
+    assert difference(tmp_path, edited(_query(other)), edited(_query(one))).changes
+
+
+@pytest.mark.parametrize("tag", ["PII", "Pii"])
+def test_the_case_of_a_tag_is_wording(tag: str, tmp_path: Path) -> None:
+    """A column stays masked: nothing is removed, and dropping the tag in any case breaks."""
+    upper = edited(lambda d: column(d, "note").update(tags=[tag]), "1.4.3")
+    assert {one.kind for one in difference(tmp_path, upper).changes} == {"wording"}
+    dropped = difference(tmp_path, edited(lambda d: column(d, "note").pop("tags"), "1.5.0"), upper)
+    assert [one.kind for one in dropped.changes if one.breaking] == ["tag_removed"]

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from components.contract.standard.own_properties import own_tag
+
 Place = tuple[str, ...]
 NAMES = {
     "schema": ("name",),
@@ -64,6 +66,8 @@ def place_of(document: Mapping[str, Any], where: str) -> Place:
 
 
 def _named(item: Any, key: str, number: int) -> str:
+    if key == "tags":
+        return own_tag(item)
     if not isinstance(item, Mapping):
         return str(number) if isinstance(item, list) else str(item)
     known = NAMES.get(key, ())

@@ -8,6 +8,8 @@ from typing import Any
 from components.contract.evolution.changes import Change, Pair, change
 from components.contract.evolution.document import Place
 from components.contract.evolution.rule_changes import holds_when_empty
+from components.contract.evolution.sql_text import folded
+from components.contract.standard.own_properties import OWN_TAGS
 from components.contract.standard.yaml_file import words
 
 WORDING = words(
@@ -59,9 +61,9 @@ def document_changes(pair: Pair, touched: Set[str]) -> list[Change]:
     told: dict[str, Change] = {}
     for place in {**before, **after}:
         old, new = before.get(place), after.get(place)
-        if old == new:
-            continue
         item = _quality_item(place)
+        if old == new or (item and place[-1] == "query" and folded(str(old)) == folded(str(new))):
+            continue
         whole = bool(item) and (item in items[0]) != (item in items[1])  # what a rule asks is told with the rules
         if made := _leaf(pair, item, None, None, touched) if whole else _leaf(pair, place, old, new, touched):
             told.setdefault(made.path, made)
@@ -198,7 +200,7 @@ def _custom(place: Place, keys: Place, old: Any, new: Any, touched: bool, about:
 
 
 def _tag(place: Place, keys: Place, old: Any, new: Any, about: str) -> Change:
-    if keys[-1] not in ("pii", "protected"):
+    if keys[-1] not in OWN_TAGS or (old is not None and new is not None):
         return _worded(place, old, new)
     gone = new is None
     text = f"{about}: {'no longer tagged' if gone else 'tagged'} {keys[-1]}."

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
 from components.contract.evolution.pattern_order import is_wider
+from components.contract.evolution.sql_text import folded
 from components.contract.standard.rules import Limit, Reading, Rule
 
 RANKS = {"info": 0, "warning": 1, "error": 2}
@@ -37,9 +38,12 @@ def implies(strong: Rule, weak: Rule) -> bool:
 
 
 def differing(one: Rule, other: Rule) -> set[str]:
-    """Names of the fields in which two rules ask something else of a value; the order of a key's columns is none."""
+    """Names of the fields in which two rules ask something else of a value; the order of a key's columns is none,
+    nor is the white space of a query.
+    """
     sides = (one, other)
     pair = [replace(rule, columns=tuple(sorted(rule.columns))) if rule.kind == "unique" else rule for rule in sides]
+    pair = [replace(rule, query=folded(rule.query)) for rule in pair]
     names = {field.name for field in fields(one)} - UNRELATED
     return {name for name in names if getattr(pair[0], name) != getattr(pair[1], name)}
 
