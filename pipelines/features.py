@@ -13,13 +13,13 @@ from typing import Any
 import pandas as pd
 
 from components.core.environment import with_environment
-from components.core.errors import UserError
+from components.core.errors import IntegrityError, UserError
 from components.core.home import Home
 from components.core.publish import verify
 from components.core.recipe import Recipe
 from components.core.records import TrainingSetRef
 from components.features.latest.places import open_latest
-from components.features.online import HISTORY, ONLINE, describe_online, fill, on_demand_of
+from components.features.online import HISTORY, ONLINE, describe_online, end_of, fill, on_demand_of
 from components.features.parity import measure_parity
 from components.features.repository import check_service, locate
 
@@ -36,6 +36,10 @@ def apply(home: Home, recipe: Recipe) -> dict[str, Any]:
     project = load_project(locate(asked.repo), asked.ttl_days)
     service = project.service(asked.service)
     check_service(service, asked.entities, asked.model_inputs, asked.request, recipe.model.text_column)
+    if asked.online and not asked.online.startswith(("redis://", "rediss://", "unix://", "${")):
+        raise UserError(
+            f"features.online {asked.online!r}: Feast's settings name Redis or the home's own; leave it empty"
+        )
     with_environment(asked.online, "features.online")  # its settings keep the name; Feast fills it when it reads them
     apply_shared(project, home.features, home.features / HISTORY, asked.online)
     return {
@@ -62,10 +66,9 @@ def materialize(home: Home, recipe: Recipe, training_set: str, until: str, whole
         UserError: no training set, or a time that is none.
         TransientError: the store does not answer; run again.
     """
-    folder = Path(training_set) if training_set else newest_training_set(home)
-    verify(folder)
+    folder = _folder(home, training_set)
     project, service = describe_online(folder)
-    moment = _moment(until) if until else datetime.fromisoformat(TrainingSetRef.read(folder).as_of) + timedelta(days=1)
+    moment = _moment(until) if until else end_of(datetime.fromisoformat(_record(folder).as_of))
     store = open_latest(_address(home, recipe))
     try:
         done = fill(store, project, service, folder / HISTORY, moment, whole=whole)
@@ -86,9 +89,8 @@ def parity(home: Home, recipe: Recipe, training_set: str) -> dict[str, Any]:
         UserError: no training set.
         IntegrityError: the feature project's on-demand code is not that which the training set was made with.
     """
-    folder = Path(training_set) if training_set else newest_training_set(home)
-    verify(folder)
-    record = TrainingSetRef.read(folder)
+    folder = _folder(home, training_set)
+    record = _record(folder)
     project, service = describe_online(folder)
     frame = pd.concat([pd.read_parquet(folder / f"{split.name}.parquet") for split in record.splits])
     ttl = timedelta(days=recipe.features.ttl_days)
@@ -112,6 +114,21 @@ def newest_training_set(home: Home) -> Path:
     raise UserError(f"{home.root}: holds no training set; run the pipeline first, or give --training-set DIR")
 
 
+def _folder(home: Home, given: str) -> Path:
+    folder = Path(given) if given else newest_training_set(home)
+    if not folder.is_dir():
+        raise UserError(f"--training-set {given!r}: no such folder; give one that the step featurise published")
+    verify(folder)
+    return folder
+
+
+def _record(folder: Path) -> TrainingSetRef:
+    try:
+        return TrainingSetRef.read(folder)
+    except IntegrityError as error:
+        raise UserError(f"--training-set {str(folder)!r}: is no training set; give what featurise published") from error
+
+
 def _address(home: Home, recipe: Recipe) -> str:
     return with_environment(recipe.features.online, "features.online") or str(home.features / ONLINE)
 
@@ -124,6 +141,6 @@ def _shown(home: Home, recipe: Recipe) -> str:
 def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
         raise UserError(f"--until {text!r}: write a time as YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS+00:00") from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -35,6 +35,7 @@ from components.core.records import ContractVerdict, RuleResult, SnapshotRef
 from components.tables.decode import AUTO
 
 DATA, EVIDENCE = "data.parquet", "expectations"
+AVAILABILITY, LATE = "availability", "after_outcome"
 
 
 def validate_snapshot(
@@ -160,4 +161,5 @@ def _verdict(
         checks=judgement.checks,
         clean_digest=clean_digest,
         reason=judgement.reason,
+        after_outcome=tuple(one.name for one in contract.columns if dict(one.custom).get(AVAILABILITY) == LATE),
     )

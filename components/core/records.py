@@ -94,7 +94,10 @@ class RuleResult(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ContractVerdict(Record):
-    """The verdict on one snapshot; clean + quarantined = rows. `checks` use subject for the column."""
+    """The verdict on one snapshot; clean + quarantined = rows. `checks` use subject for the column.
+
+    after_outcome: the columns that the contract declares to be known only after the outcome.
+    """
 
     passed: bool
     contract: str
@@ -108,6 +111,7 @@ class ContractVerdict(Record):
     checks: tuple[RuleResult, ...]
     clean_digest: str = ""
     reason: str = ""
+    after_outcome: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,9 +28,10 @@ from components.features.online import HISTORY, write_online
 from components.features.parity import Parity, measure_parity
 from components.features.repository import REQUEST, Service, check_service, locate
 from components.features.rows import check_columns, parse_times, read_clean, refuse_future, row_ids, typed_rows
-from components.features.split import check_classes, known_in_time, split_by_time
+from components.features.split import TimeSplit, check_classes, known_in_time, split_by_time
 
 CLEAN = "clean.parquet"
+NOON = pd.Timedelta(hours=12, minutes=37)
 STATISTICS, PARITY = "statistics.json", "parity.json"
 
 
@@ -82,9 +83,10 @@ def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None)
         recipe.source.time_formats,
         versions.recorded,
         versions.superseded,
+        verdict.after_outcome,
     )
     with publishing(out) as staging:
-        write_history(folder, service.views, rows, staging / HISTORY, [split.validation_from, split.test_from])
+        write_history(folder, service.views, rows, staging / HISTORY, _cuts(split, rows))
         with engine_time("feast"):
             features = join_history(project, service, staging / HISTORY, typed)
             write_registry(project, staging)
@@ -132,6 +134,15 @@ def _end_of_day(text: str) -> pd.Timestamp:
     except ValueError as error:
         raise UserError(f"features.as_of {text!r}: write a day as YYYY-MM-DD") from error
     return day + pd.Timedelta(days=1) - pd.Timedelta(microseconds=1)
+
+
+def _cuts(split: TimeSplit, rows: Rows) -> list[pd.Timestamp]:
+    """Moments at which no history table may know more than was known: where splits begin, within test, off midnight,
+    and after the last event, when the last outcomes are not known yet."""
+    last = rows.typed["event_timestamp"].max()
+    within = [split.test_from + (last - split.test_from) * share for share in (0.35, 0.7)]
+    after = last + pd.Timedelta(days=rows.label_delay_days) / 2
+    return [split.validation_from, split.test_from, *(moment.floor("D") + NOON for moment in (*within, after))]
 
 
 def _check_embargo(recipe: Recipe) -> None:

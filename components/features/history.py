@@ -10,7 +10,8 @@ keys (text), event_timestamp (when the values became known), created_timestamp (
 same where there is no such thing as a late record) and the features (numbers).
 
 SQL can look into the future by mistake. So every table is made again as it would have been made at several moments
-of the past, with outcomes not yet known hidden, and a row that differs is refused.
+of the past, with outcomes not yet known hidden (the label, its column, and those that the contract declares to be
+available after the outcome), and a row that differs is refused.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ RECORDED = "pilotline_recorded"
 class Rows:
     """What SQL sees: the clean text rows, their typed columns, the label's source column and the recipe's values.
 
+    after_outcome: source columns beside the label's that are known with the outcome.
     recorded, superseded: between which moments (UTC) each row was what was known (see known.py); absent: it always was.
     """
 
@@ -50,6 +52,7 @@ class Rows:
     time_formats: Sequence[str]
     recorded: pd.Series | None = None
     superseded: pd.Series | None = None
+    after_outcome: tuple[str, ...] = ()
 
     @property
     def as_of(self) -> pd.Timestamp:
@@ -176,8 +179,8 @@ def _view(rows: Rows, cut: pd.Timestamp | None) -> str:
         return f"CREATE OR REPLACE TEMP VIEW rows AS SELECT * EXCLUDE ({RECORDED}) FROM pilotline_clean"  # noqa: S608
     moment = f"TIMESTAMP '{cut.tz_convert('UTC').tz_localize(None).isoformat(sep=' ')}'"
     hidden = ["label"]
-    if rows.label_column in rows.clean.columns and rows.label_column.lower() not in OWN_COLUMNS:
-        hidden.append(rows.label_column)
+    late = [rows.label_column, *rows.after_outcome]
+    hidden += [c for c in rows.clean.columns if c in late and c.lower() not in OWN_COLUMNS]
     masks = ", ".join(f"CASE WHEN known_timestamp <= {moment} THEN {_quoted(c)} END AS {_quoted(c)}" for c in hidden)
     masks += f", CASE WHEN superseded_timestamp <= {moment} THEN superseded_timestamp END AS superseded_timestamp"
     # The moment is a timestamp of ours, and the column names are quoted.

@@ -141,18 +141,19 @@ def _unchanged(holds: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
 
 def _after(earlier: pd.DataFrame, earlier_end: pd.Timestamp, rows: pd.DataFrame, end: pd.Timestamp) -> pd.DataFrame:
     """The versions after `rows`, which end at `end`, given those after the export before it."""
+    brought = end.normalize() + pd.Timedelta(days=1)
     inside = earlier[EVENT].between(rows[EVENT].min(), rows[EVENT].max()) | earlier[KEY].isin(rows[KEY])
     earlier = earlier[inside].reset_index(drop=True)
     holds = earlier[earlier[SUPERSEDED].isna()]
     unchanged = pd.Series(_unchanged(holds, rows), index=holds.index)
-    earlier.loc[unchanged.index[~unchanged], SUPERSEDED] = end
+    earlier.loc[unchanged.index[~unchanged], SUPERSEDED] = brought
     kept = holds.loc[unchanged[unchanged].index].set_index(KEY)
     rows = rows.copy()
     same = rows[KEY].isin(kept.index)
     rows.loc[same, RECORDED] = kept[RECORDED].reindex(rows.loc[same, KEY]).to_numpy()
     known_before = rows[KEY].isin(holds[KEY])
     late = ~same & (known_before | (rows[EVENT] <= earlier_end))
-    rows.loc[late, RECORDED] = end
+    rows.loc[late, RECORDED] = brought
     replaced = earlier[earlier[SUPERSEDED].notna()]
     columns = [column for column in rows.columns if column not in OWN]
     both = pd.concat([replaced.reindex(columns=[*columns, *OWN]), rows], ignore_index=True)

@@ -2,11 +2,13 @@
 
 A history table is a Parquet file with text join keys, event_timestamp, created_timestamp and features as doubles
 (see history.py). One DuckDB pass takes each entity's newest row; the store keeps the newest whatever comes when, so
-an interval that is written twice, or in part, does no harm.
+an interval that is written twice, or in part, does no harm. How far a table is written is kept together with the
+history's digest: of another history, which may say more of the same past, all is written.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,10 +19,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from components.core.digest import file_digest
 from components.core.errors import UserError, one_line
 from components.features.latest.entries import LatestStore, Written, key_of, pack_numbers
 
 ROWS = 50_000
+CLOCKS = timedelta(minutes=5)  # by which the clocks of two machines may differ
 EVENT, CREATED = "pilotline:event", "pilotline:created"  # beside the project's own names
 
 
@@ -42,7 +46,7 @@ def materialise(
     until: datetime,
     whole: bool = False,
 ) -> Materialised:
-    """Write what became known of a view up to `until`, from where the last call ended.
+    """Write what became known of a view up to `until`, from where the last call with the same history ended.
 
     Args:
         store: where to.
@@ -50,18 +54,27 @@ def materialise(
         history: its Parquet file.
         join_keys: text columns, in any order.
         features: double columns.
-        until: the last moment (UTC) that is taken, of created_timestamp.
+        until: the last moment (UTC) that is taken, of created_timestamp; not in the future.
         whole: from the beginning, not from the mark of the last call.
 
     Raises:
         UserError: the file is no such history.
         TransientError: the store does not answer; run again, and the rest is written.
     """
-    since = "" if whole else store.mark(table)
+    if until > datetime.now(UTC) + CLOCKS:
+        raise UserError(
+            f"until {until.isoformat()}: lies in the future, whose values nobody knows; give a time up to now"
+        )
+    try:
+        mark = {"history": file_digest(history), "until": until.astimezone(UTC).isoformat(timespec="microseconds")}
+    except OSError as error:
+        raise UserError(f"{history}: cannot be materialized ({error.strerror})") from error
+    kept = json.loads(store.mark(table) or "{}")
+    since = kept["until"] if kept.get("history") == mark["history"] and not whole else ""
     rows = store.write(table, _newest(history, sorted(join_keys), features, since, until))
-    end = max(since, until.astimezone(UTC).isoformat(timespec="microseconds"))
-    store.set_mark(table, end)
-    return Materialised(table, rows, end)
+    mark["until"] = max(since, mark["until"])
+    store.set_mark(table, json.dumps(mark))
+    return Materialised(table, rows, mark["until"])
 
 
 def _newest(

@@ -57,12 +57,17 @@ def write_online(folder: Path, project: str, service: Service, as_of: datetime, 
     """
     store = SqliteLatest(folder / ONLINE)
     try:
-        fill(store, project, service, folder / HISTORY, as_of + timedelta(days=1), whole=True)
+        fill(store, project, service, folder / HISTORY, end_of(as_of), whole=True)
     finally:
         store.close()
     settle(folder / ONLINE)
     about = {"project": project, "service": asdict(service), "on_demand_digest": on_demand}
     (folder / DESCRIPTION).write_text(json.dumps(about, indent=1))
+
+
+def end_of(as_of: datetime) -> datetime:
+    """Up to when a history that ends on a day may be served: the end of that day, or now where it is later."""
+    return min(as_of + timedelta(days=1), datetime.now(UTC))
 
 
 def fill(
@@ -219,6 +224,8 @@ class OnlineReader:
     def _answers(self, view: _ViewRead, entry: Entry, moment: datetime, found: dict[str, dict[str, Any]]) -> None:
         """Add the view's features that are asked for: all have the entry's time."""
         time = EPOCH + timedelta(microseconds=entry.event)
+        if time > moment:  # only a later value is kept: what was known at the moment is not
+            return
         as_of = time.isoformat()
         fresh = not self._ttl or time + self._ttl >= moment
         if not fresh and self._stale == "refuse":

@@ -134,7 +134,7 @@ def deliveries(count: int, seed: int = 0) -> pd.DataFrame:
     )
 
 
-def clean_folder(folder: Path, frame: pd.DataFrame, passed: bool = True) -> Path:
+def clean_folder(folder: Path, frame: pd.DataFrame, passed: bool = True, after_outcome: tuple[str, ...] = ()) -> Path:
     """Publish a frame as validate does."""
     with publishing(folder) as staging:
         table = pa.table({name: pa.array(frame[name], pa.string()) for name in frame.columns})
@@ -150,6 +150,7 @@ def clean_folder(folder: Path, frame: pd.DataFrame, passed: bool = True) -> Path
             quarantined=0,
             engine="none",
             checks=(),
+            after_outcome=after_outcome,
             clean_digest=file_digest(staging / "clean.parquet"),
         ).write(staging)
     return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,11 +15,13 @@ from components.core.processes import free_port
 
 
 @contextmanager
-def redis_server(folder: Path) -> Iterator[str]:
+def redis_server(folder: Path, **environment: str) -> Iterator[str]:
     """Start Debian's redis-server on a free port without persistence; gives its URL and ends it."""
     port = free_port()
     command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-    process = subprocess.Popen([*command, "--dir", str(folder)], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*command, "--dir", str(folder)], stdout=subprocess.DEVNULL, env=os.environ | environment
+    )
     try:
         with redis.Redis(port=port) as client:
             for _ in range(100):

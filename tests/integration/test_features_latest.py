@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
+import subprocess
 import threading
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -96,6 +98,27 @@ def test_racing_writers_lose_nothing(address: str) -> None:
     reader = open_latest(address)
     assert reader.read([("t", key_of([k])) for k in range(50)]) == [(199, 199, b"199")] * 50
     reader.close()
+
+
+@pytest.mark.redis
+def test_the_server_s_locale_decides_nothing(tmp_path: Path) -> None:
+    """Under a locale that sorts bytes otherwise, every newer entry still wins, in both orders of arrival."""
+    made = tmp_path / "en_US.UTF-8"
+    command = ["localedef", "-i", "en_US", "-f", "UTF-8", str(made)]
+    if shutil.which("localedef") is None or subprocess.run(command, capture_output=True).returncode > 1:
+        pytest.skip("localedef or its sources are not on this machine")
+    with redis_server(tmp_path, LOCPATH=str(tmp_path), LC_ALL="en_US.UTF-8") as url:
+        opened = open_latest(url)
+        for number in range(200):
+            event = int(START.timestamp() * 1e6) + number * 86_400_000_000
+            old, new = (
+                Written(key_of([number]), event, event, b"old"),
+                Written(key_of([number]), event + 1, event, b"new"),
+            )
+            opened.write("t", [new, old] if number % 2 else [old, new])
+        found = opened.read([("t", key_of([number])) for number in range(200)])
+        opened.close()
+    assert [entry and entry.body for entry in found] == [b"new"] * 200
 
 
 def test_dropping_forgets_one_table(store: LatestStore) -> None:
@@ -203,6 +226,24 @@ def test_only_what_is_new_is_written(store: LatestStore, tmp_path: Path) -> None
     assert materialise(store, "t", path, ["who"], ["value"], START + timedelta(days=10)).rows == 0
     assert materialise(store, "t", path, ["who"], ["value"], START + timedelta(days=10), whole=True).rows == 50
     assert read_all(store, "t", ["e6", "e7"]) == {"e6": (1, 6.0), "e7": (9, 70.0)}
+
+
+def test_another_history_of_the_same_past_is_written_whole(store: LatestStore, tmp_path: Path) -> None:
+    """Rows that a later history adds or corrects before the last mark are not passed over, nor those at the mark."""
+    rows: list[tuple[str, int, int, float | None]] = [("a", 1, 1, 1.0), ("b", 5, 5, 1.0)]
+    materialise(store, "t", history(tmp_path / "h.parquet", rows), ["who"], ["value"], START + timedelta(days=30))
+    more = [("a", 1, 1, 9.0), ("b", 5, 5, 1.0), ("c", 3, 3, 3.0), ("b", 30, 30, 4.0)]
+    path = history(tmp_path / "later.parquet", more)
+    materialise(store, "t", path, ["who"], ["value"], START + timedelta(days=30))
+    assert read_all(store, "t", ["a", "b", "c"]) == newest(more, 30)
+
+
+def test_the_future_is_not_materialised(store: LatestStore, tmp_path: Path) -> None:
+    """A mistyped end is refused, and writes no mark that would pass over what comes."""
+    path = history(tmp_path / "h.parquet", [("a", 1, 1, 1.0)])
+    with pytest.raises(UserError, match="lies in the future"):
+        materialise(store, "t", path, ["who"], ["value"], datetime(9999, 12, 31, tzinfo=UTC))
+    assert materialise(store, "t", path, ["who"], ["value"], START + timedelta(days=5)).rows == 1
 
 
 def test_a_partly_written_table_is_completed_by_running_again(store: LatestStore, tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_code_that_answers_otherwise_each_time_is_skew(tmp_path: Path) -> None:
 
 
 def test_a_row_that_the_function_cannot_take_stops_the_step_without_quoting_it(tmp_path: Path) -> None:
-    """One line with the function, the row in order of time and the kind of error; not the value, which may be personal."""
+    """One line with the function, the row and the kind of error; not the value, which may be personal."""
     frame = parcels()
     frame.loc[2, "kg"] = "4 of Anna Secret's"
     repo = request_project(tmp_path / "repo")

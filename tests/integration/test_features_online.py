@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from components.core.errors import IntegrityError, PolicyRefusal, UserError
@@ -150,7 +151,7 @@ def test_what_an_old_value_does_is_the_recipe_s(tmp_path: Path) -> None:
     featurise(recipe, clean_folder(tmp_path / "clean", complaints(ROWS)), tmp_path / "set")
     asked = {"company": "Company 1"}
     with OnlineFeatures(tmp_path / "set", recipe) as opened:
-        fresh = opened.read(asked, at=datetime(2023, 9, 1, tzinfo=UTC))["company_relief_rate"]
+        fresh = opened.read(asked, at=datetime(2023, 9, 30, tzinfo=UTC))["company_relief_rate"]
     late = datetime.fromisoformat(fresh["as_of"]) + timedelta(days=21)
     with OnlineFeatures(tmp_path / "set", complaint_recipe(features={"ttl_days": 20, "stale": "fallback"})) as opened:
         assert opened.read(asked, at=late)["company_relief_rate"] == fresh | {"fresh": False}
@@ -158,6 +159,25 @@ def test_what_an_old_value_does_is_the_recipe_s(tmp_path: Path) -> None:
         assert opened.read(asked, at=late - timedelta(days=2))["company_relief_rate"] == fresh
         with pytest.raises(PolicyRefusal, match=r"feature company_.*: is as of 2023-.*older than 20 days"):
             opened.read(asked, at=late)
+
+
+def test_the_future_is_not_served(tmp_path: Path) -> None:
+    """Of an export that ends yesterday, outcomes that will count as known in the coming weeks are not in the store."""
+    now = datetime.now(UTC)
+    frame = complaints(ROWS)
+    received = [(now - timedelta(days=1 + max(r[0] for r in ROWS) - row[0])).date().isoformat() for row in ROWS]
+    frame["Date received"] = frame["Date sent to company"] = received
+    featurise(RECIPE, clean_folder(tmp_path / "clean", frame), tmp_path / "set")
+    history = pd.read_parquet(tmp_path / "set" / "history" / "company_history.parquet")
+    assert history["event_timestamp"].max() > pd.Timestamp(now), "the history goes on"
+    with OnlineFeatures(tmp_path / "set", RECIPE) as opened:
+        for company, rows in history.groupby("company"):
+            known = rows[rows["event_timestamp"] <= pd.Timestamp(now)]
+            got = opened.read({"company": company, "state": "TX"})["company_complaint_count"]
+            expected = known["company_complaint_count"].iloc[-1] if len(known) else None
+            assert got["value"] == expected, company
+        earlier = now - timedelta(days=100)
+        assert opened.read({"company": "Company 1", "state": "TX"}, at=earlier)["company_relief_rate"]["value"] is None
 
 
 def test_a_store_of_another_feature_service_is_refused(published: Path, tmp_path: Path) -> None:

@@ -82,8 +82,8 @@ def oracle(exports: list[Export]) -> set[tuple[str, str, int, int, int | None]]:
                 continue
             late = number > 0 and (bool(history) or day <= ends[number - 1])
             if history:
-                history[-1][2] = ends[number]
-            history.append([value, ends[number] if late else day, None])
+                history[-1][2] = ends[number] + 1
+            history.append([value, ends[number] + 1 if late else day, None])
         found += [(str(key), value, day, recorded, until) for value, recorded, until in history]
     return set(found)  # type: ignore[arg-type]
 
@@ -101,11 +101,22 @@ def test_versions_are_what_a_search_by_hand_finds(exports: list[Export]) -> None
             for day, earlier in seen_then.items():
                 assert seen(versions.as_of(START + timedelta(days=day))) == earlier, (number, day)
             end = max(day for day, _ in export.values())
-            for day in range(end):
+            for day in range(end + 1):
                 seen_then.setdefault(day, seen(versions.as_of(START + timedelta(days=day))))
         for number in range(len(exports)):
             again = remember(store, f"export{number}", *frame_of(exports[number]))
             assert seen(again) == oracle(exports[: number + 1])
+
+
+def test_a_correction_on_the_day_of_the_export_itself_changes_nothing_of_that_day(tmp_path: Path) -> None:
+    """Two exports with one end: as of that end's day the second one's corrections and late rows are not known."""
+    first: Export = {key: (key, "a") for key in range(20)}
+    second: Export = {**first, 3: (3, "corrected"), 90: (5, "late")}
+    end = START + timedelta(days=19, hours=23)
+    before = seen(remember(tmp_path, "first", *frame_of(first)).as_of(end))
+    after = remember(tmp_path, "second", *frame_of(second))
+    assert seen(after.as_of(end)) == before
+    assert seen(after.as_of(end + timedelta(days=1))) != before
 
 
 def test_other_data_is_not_taken_for_a_later_export(tmp_path: Path) -> None:

@@ -61,7 +61,8 @@ def test_an_unknown_card_needs_its_memory(name: str) -> None:
     ("name", "found"),
     [
         ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"), ("Meta-Llama-3-8B", "llama-3-8b"),
-        ("unsloth/Meta-Llama-3.1-8B-Instruct-bnb-4bit", "llama-3.1-8b"), ("meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"),
+        ("unsloth/Meta-Llama-3.1-8B-Instruct-bnb-4bit", "llama-3.1-8b"),
+        ("meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"),
         ("Llama-3.3-70B-Instruct", "llama-3.1-70b"), ("Qwen/Qwen2.5-7B-Instruct-AWQ", "qwen2.5-7b"),
         ("Qwen3-235B-A22B-Instruct-2507-FP8", "qwen3-235b-a22b"), ("google/gemma-2-9b-it", "gemma-2-9b"),
         ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b"), ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),

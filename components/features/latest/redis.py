@@ -18,12 +18,19 @@ KEYS_PER_CALL = 500
 CALLS_PER_TRIP = 20
 PREFIX = b"pilotline:"
 STAMP_BYTES = 16
-# Atomic in the server, so that two writers cannot pass between reading and writing: stamps compare as bytes.
+# Atomic in the server, so that two writers cannot pass between reading and writing. Stamps compare byte by byte: Lua
+# compares strings by the locale that the server happens to run under.
 WRITE = """
+local function older(given, kept)
+  for at = 1, 16 do
+    local a, b = string.byte(given, at), string.byte(kept, at)
+    if a ~= b then return a < b end
+  end
+  return false
+end
 for i = 1, #KEYS do
-  local given = ARGV[i]
   local kept = redis.call('GETRANGE', KEYS[i], 0, 15)
-  if kept == '' or string.sub(given, 1, 16) >= kept then redis.call('SET', KEYS[i], given) end
+  if kept == '' or not older(ARGV[i], kept) then redis.call('SET', KEYS[i], ARGV[i]) end
 end
 return #KEYS
 """
@@ -114,6 +121,10 @@ class RedisLatest:
     def _told(self) -> Iterator[None]:
         try:
             yield
+        except redis.AuthenticationError as error:
+            raise UserError(
+                f"features.online: Redis at {self._place} refuses the password; mend it in the environment"
+            ) from error
         except redis.RedisError as error:
             what = str(error).split("\n", maxsplit=1)[0]
             raise TransientError(
