@@ -5,6 +5,9 @@ one counts as known from its event. A row that a later export adds behind the en
 that it adds before that end is late (a backfill), and a row that it changes is corrected: both count as known from
 the end of the export that brought them. What a correction replaces stays beside it, and held until then.
 
+An export that changes more than a tenth of what the one before it said is a restated source: it follows none, and its
+rows count as known from their events.
+
 Each export's versions are published once, in a folder named by its clean rows' digest, and name the export that they
 follow; so the same export gives the same versions whatever comes later.
 """
@@ -26,7 +29,7 @@ from components.core.publish import MANIFEST, is_whole, publishing, verify
 VERSIONS, ABOUT = "versions.parquet", "about.json"
 KEY, EVENT, RECORDED, SUPERSEDED = "pilotline:key", "pilotline:event", "pilotline:recorded", "pilotline:superseded"
 OWN = (KEY, EVENT, RECORDED, SUPERSEDED)
-SAME_DATA = 0.5  # an earlier export is followed where this share of its rows, in the later one's time, is unchanged
+SAME_DATA = 0.9  # an earlier export is followed where this share of its rows, in the later one's time, is unchanged
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def seen(versions: Versions) -> set[tuple[str, str, int, int, int | None]]:
 @st.composite
 def export_sequences(draw: st.DrawFn) -> list[Export]:
     """Exports of one source: each adds newer rows and a few late ones, corrects some and drops one or none."""
-    count = 8
+    count = 30
     rows: Export = {key: (key % 5, "a") for key in range(count)}
     exports = [dict(rows)]
     for number in range(draw(st.integers(1, 3))):
@@ -117,6 +117,16 @@ def test_a_correction_on_the_day_of_the_export_itself_changes_nothing_of_that_da
     after = remember(tmp_path, "second", *frame_of(second))
     assert seen(after.as_of(end)) == before
     assert seen(after.as_of(end + timedelta(days=1))) != before
+
+
+def test_a_restated_source_is_read_as_new(tmp_path: Path) -> None:
+    """An export that changes more than a tenth of the rows follows none; one that changes less does."""
+    first: Export = {key: (key, "a") for key in range(100)}
+    remember(tmp_path, "first", *frame_of(first))
+    restated: Export = {key: (day, "b" if key < 11 else value) for key, (day, value) in first.items()}
+    assert seen(remember(tmp_path, "restated", *frame_of(restated))) == seen(first_versions(*frame_of(restated)))
+    corrected: Export = {key: (day, "c" if key < 9 else value) for key, (day, value) in first.items()}
+    assert len(seen(remember(tmp_path, "corrected", *frame_of(corrected)))) == 109
 
 
 def test_other_data_is_not_taken_for_a_later_export(tmp_path: Path) -> None:
