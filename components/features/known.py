@@ -2,8 +2,8 @@
 
 An export carries no time at which a row reached us, so it is taken from the sequence of exports. A row of the first
 one counts as known from its event. A row that a later export adds behind the end of the one before it is new; one
-that it adds before that end is late (a backfill), and a row that it changes is corrected: both count as known from
-the end of the export that brought them. What a correction replaces stays beside it, and held until then.
+that it adds before that end is late (a backfill), and a row that it changes is corrected: both count as known from the
+day after the end of the export that brought them. What a correction replaces stays beside it, and held until then.
 
 An export that changes more than a tenth of what the one before it said is a restated source: it follows none, and its
 rows count as known from their events.
