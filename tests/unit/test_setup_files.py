@@ -40,7 +40,7 @@ def test_ci_fails_where_lint_or_tests_fail_and_runs_both(tmp_path: Path, lint: i
     _program(
         tmp_path / "make", f'echo "$1 $PILOTLINE_REQUIRE" >> {calls}\n[ "$1" = lint ] && exit {lint}\nexit {tests}'
     )
-    for name in ("chromium", "chromedriver", "redis-server"):
+    for name in ("chromium", "chromedriver", "redis-server", "locale-gen"):
         _program(tmp_path / name, "exit 0")
     environment = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"}
     result = subprocess.run(["bash", ".ci/run"], cwd=ROOT, env=environment, capture_output=True, text=True)
