@@ -28,12 +28,12 @@ demo: setup ## three weekly retrainings: promoted, promoted, stopped
 	@$(VENV)/pilotline demo $(ARGS)
 
 test: setup ## the whole suite that needs no GPU; PYTEST_ARGS="..." goes to pytest
-	@$(VENV)/python -m pytest -m "not gpu" $(PYTEST_ARGS)
+	@$(VENV)/python -m pytest -m "not gpu and not full" $(PYTEST_ARGS)
 
 test-fast: setup-light ## the tests that take seconds and need no vLLM
-	@$(VENV)/python -m pytest -m "not gpu and not slow and not vllm" $(PYTEST_ARGS)
+	@$(VENV)/python -m pytest -m "not gpu and not slow and not full and not vllm" $(PYTEST_ARGS)
 
-test-full: setup ## every test, those for a GPU and a Kubeflow endpoint too where there is one
+test-full: setup ## every test: long fault suites and simulations, and those for a GPU and a Kubeflow endpoint where there is one
 	@$(VENV)/python -m pytest $(PYTEST_ARGS)
 
 lint: setup-light ## style, format, types, import rules, Dockerfile

@@ -16,25 +16,31 @@ keep_environment()
 REQUIRED = {name for name in os.environ.get("PILOTLINE_REQUIRE", "").split(",") if name}
 REAL_CSV = PROJECT_ROOT.parent / "shared" / "data" / "cfpb_complaints_2023.csv"
 
+PROGRAMS = {  # marker → the program that shows it is there
+    "chromium": "chromium",
+    "redis": "redis-server",
+    "slurm": "slurmctld",
+    "promtool": "promtool",
+    "gpu": "nvidia-smi",
+}
+
 
 def _has(name: str) -> bool:
-    if name == "chromium":
-        return shutil.which("chromium") is not None
     if name == "vllm":
         return (PROJECT_ROOT / ".venv-vllm" / "bin" / "vllm").exists() or "PILOTLINE_VLLM" in os.environ
-    if name == "redis":
-        return shutil.which("redis-server") is not None
+    if name in PROGRAMS:
+        return shutil.which(PROGRAMS[name]) is not None
+    if name == "postgres":
+        return any(Path("/usr/lib/postgresql").glob("*/bin/postgres")) or shutil.which("postgres") is not None
     if name == "kfp":
         return "KFP_ENDPOINT" in os.environ
-    if name == "gpu":
-        return shutil.which("nvidia-smi") is not None
     return True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what this machine cannot run, with the reason, unless PILOTLINE_REQUIRE asks for it."""
     for item in items:
-        for name in ("chromium", "vllm", "redis", "kfp", "gpu"):
+        for name in (*PROGRAMS, "vllm", "postgres", "kfp"):
             if item.get_closest_marker(name) and name not in REQUIRED and not _has(name):
                 item.add_marker(pytest.mark.skip(reason=f"{name} is not on this machine"))
 

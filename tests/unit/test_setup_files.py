@@ -40,12 +40,13 @@ def test_ci_fails_where_lint_or_tests_fail_and_runs_both(tmp_path: Path, lint: i
     _program(
         tmp_path / "make", f'echo "$1 $PILOTLINE_REQUIRE" >> {calls}\n[ "$1" = lint ] && exit {lint}\nexit {tests}'
     )
-    for name in ("chromium", "chromedriver", "redis-server", "locale-gen"):
+    for name in ("chromium", "chromedriver", "redis-server", "locale-gen", "pg_ctlcluster", "slurmctld", "promtool"):
         _program(tmp_path / name, "exit 0")
     environment = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"}
     result = subprocess.run(["bash", ".ci/run"], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == code, result.stderr
-    assert calls.read_text().splitlines() == ["lint chromium,vllm,redis", "test chromium,vllm,redis"]
+    required = "chromium,vllm,redis,postgres,slurm,promtool"
+    assert calls.read_text().splitlines() == [f"lint {required}", f"test {required}"]
 
 
 def test_the_dockerfile_passes_the_linter() -> None:

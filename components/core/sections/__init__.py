@@ -1,0 +1,1 @@
+"""The sections of a recipe; `components.core.recipe` puts them together."""

@@ -1,0 +1,49 @@
+"""Recipe sections about what happens in front of users: serving, rollout, monitoring."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from components.core.sections.base import Count, Natural, Positive, Section, Share
+
+
+class Serving(Section):
+    """The engine that answers, and the decision made of its score."""
+
+    engine: Literal["auto", "vllm", "reference"] = "auto"
+    threshold: Share = 0.5
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
+    max_sequences: Count = 16
+    kv_cache_gib: Positive = 1.0
+    start_timeout_seconds: Positive = 300.0
+    request_timeout_seconds: Positive = 10.0
+    port: Annotated[int, Field(ge=0, le=65535)] = 0  # of the scoring service on 127.0.0.1; 0 takes a free one
+
+
+class Rollout(Section):
+    """Golden set, shadow, steps of weight and their margins; see the canary verdict's documentation."""
+
+    golden_requests: Count = 64
+    golden_tolerance: Positive = 0.001  # absolute difference of a served score and the evaluated one
+    shadow_requests: Natural = 200
+    steps: Annotated[tuple[int, ...], Field(min_length=1)] = (50,)  # percent of traffic
+    min_canary_requests: Count = 100
+    requests_per_second: Positive = 30.0
+    slo_requests: Count = 150
+    slo_p95_ms: Positive = 1000.0
+    slo_error_rate: Share = 0.01
+    error_margin: Share = 0.05
+    latency_ratio: Positive = 2.0
+    score_shift: Share = 0.05
+    deadline_seconds: Positive = 150.0
+    alpha: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.05
+    seed: int = 0
+
+
+class Monitoring(Section):
+    """When decisions and feedback ask for a retraining."""
+
+    max_psi: Positive = 0.2
+    min_rows: Count = 500
