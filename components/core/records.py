@@ -225,12 +225,41 @@ class Interval(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fairness(Record):
+    """One attribute: the largest less the smallest value over its slices, for each measure, with intervals.
+
+    state: measured or insufficient (then `reason` says why and there are no differences). compared: the slices that
+    were; left_out: those that are too small to say anything of, which are not thereby fair.
+    differences: selection_rate_, recall_, fpr_, equalized_odds_, auc_ and ece_difference.
+    """
+
+    state: str
+    reason: str = ""
+    compared: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    differences: dict[str, Interval] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence(Record):
     """What the untouched test rows say. `predictions.parquet` beside it: row_id, label, score, (champion_score).
 
-    metrics: auc, average_precision, log_loss, brier, ece → Interval. baselines: name → {metric → Interval}.
-    slices: group → {metric → Interval}. champion: the same metrics of the champion on the same rows, and the
-    paired difference "auc_difference". curves: roc [[fpr, tpr]...], calibration [[mean score, rate, n]...].
+    parts: part of the evaluation → measured, not asked, or insufficient with the reason; an empty field of a part that
+    is not `measured` means nothing. Intervals come of `resamples` bootstrap resamples of the test rows.
+    metrics: auc, average_precision, log_loss, brier, ece → Interval. operating: precision, recall, fpr, selection_rate,
+    accuracy where a score from `threshold` on is positive; confusion [[tn, fp], [fn, tp]] there.
+    baselines: name → {metric → Interval}. champion: the same metrics of the champion on the same rows, and the
+    paired difference "auc_difference".
+    slices: NAME and NAME:others of a group, "A & B" of two, COLUMN=VALUE → {metric → Interval}, those of `metrics` and
+    of `operating`; slice_states: measured or insufficient. fairness: by group or column.
+    curves: roc [[fpr, tpr]...], precision_recall [[recall, precision]...], calibration [[mean score, rate, n]...].
+    robustness: change of the input → mean_shift, p95_shift, flip_rate, invalid_rate; invalid_rate: share of all answers
+    that are no member of the closed set of labels. drift: column or "score" → psi of test against training, noise (the
+    psi that equal distributions would show at these sizes), new_share (rows of unseen categories), rows.
+    latency_ms: offline_p50 and offline_p95 of one row at a time in the evaluator, and rows; no latency of serving.
+    cost_per_thousand: of scoring 1,000 rows at the recipe's price per hour, in its currency.
+    memorisation: of training texts under the language-model head; personal_data: finds in the model's files by kind.
+    test_window_uses: how many candidates have been judged on these test rows, up to and with this one; 0 = not counted.
     """
 
     model_digest: str
@@ -244,6 +273,25 @@ class Evidence(Record):
     champion_version: str = ""
     champion: dict[str, Interval] = field(default_factory=dict)
     curves: dict[str, list[list[float]]] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
+    resamples: int = 0
+    threshold: float | None = None
+    operating: dict[str, Interval] = field(default_factory=dict)
+    confusion: list[list[int]] = field(default_factory=list)
+    slice_states: dict[str, str] = field(default_factory=dict)
+    fairness: dict[str, Fairness] = field(default_factory=dict)
+    robustness: dict[str, dict[str, Interval]] = field(default_factory=dict)
+    invalid_rate: Interval | None = None
+    drift: dict[str, dict[str, float]] = field(default_factory=dict)
+    latency_ms: dict[str, float] = field(default_factory=dict)
+    cost_per_thousand: float | None = None
+    memorisation: dict[str, Interval] = field(default_factory=dict)
+    personal_data: dict[str, int] = field(default_factory=dict)
+    test_window_uses: int = 0
+    snapshot_digest: str = ""
+    contract_digest: str = ""
+    handover_digest: str = ""
+    environment_digest: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from components.core.sections.base import Natural, Section, Share
+from components.core.sections.base import Count, Natural, Positive, Section, Share
 
 
 class Group(Section):
@@ -19,14 +19,35 @@ class Group(Section):
 
 
 class Evaluation(Section):
-    """The time-ordered split and what is measured on the test rows."""
+    """The time-ordered split and what is measured on the test rows.
+
+    slices: columns of the source (at most 8) whose values are slices of their own; values beyond the 20 most frequent
+    are not looked at. intersections: pairs of groups' names. min_slice_rows, min_slice_positives: a slice with fewer
+    rows, positives or negatives is insufficient. robustness_rows, drift_rows, memorisation_rows, latency_rows: size of
+    the seeded sample of each check, 0 = not asked. price_per_hour: of one scoring machine, for the cost of 1,000 rows.
+    """
 
     test_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
     validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
     embargo_days: Natural = 30
     groups: tuple[Group, ...] = ()
-    bootstrap: Natural = 500
-    baselines: tuple[str, ...] = ("logistic_regression", "text_logistic_regression", "gradient_boosting", "prior")
+    slices: Annotated[tuple[str, ...], Field(max_length=8)] = ()
+    intersections: Annotated[tuple[tuple[str, str], ...], Field(max_length=16)] = ()
+    min_slice_rows: Count = 100
+    min_slice_positives: Count = 10
+    bootstrap: Annotated[int, Field(ge=0, le=20_000)] = 2_000
+    baselines: tuple[str, ...] = (
+        "logistic_regression",
+        "feature_logistic_regression",
+        "text_logistic_regression",
+        "gradient_boosting",
+        "prior",
+    )
+    robustness_rows: Annotated[int, Field(ge=0, le=100_000)] = 200
+    drift_rows: Annotated[int, Field(ge=0, le=1_000_000)] = 1_000
+    memorisation_rows: Annotated[int, Field(ge=0, le=100_000)] = 300
+    latency_rows: Annotated[int, Field(ge=0, le=10_000)] = 50
+    price_per_hour: Positive | None = None
     seed: int = 0
 
 
