@@ -168,12 +168,11 @@ def _check_together(recipe: Recipe, where: str) -> None:
         raise UserError(f"{where}: model.labels are the same word twice; the two answers need different ones")
     if list(recipe.rollout.steps) != sorted(set(recipe.rollout.steps)):
         raise UserError(f"{where}: rollout.steps have to rise, got {list(recipe.rollout.steps)}")
-    if training.batch_size % training.ranks:
-        raise UserError(
-            f"{where}: training.batch_size {training.batch_size} is not a multiple of training.ranks {training.ranks}"
-        )
+    _check_training(training, where)
     if evaluation.test_share + evaluation.validation_share >= 0.9:
         raise UserError(f"{where}: evaluation.test_share and validation_share leave under a tenth for training")
+    if not recipe.model.initial and training.tuning == "lora":
+        raise UserError(f"{where}: training.tuning lora adapts a trained model; name one in model.initial")
     if recipe.model.hidden_size % recipe.model.heads:
         raise UserError(f"{where}: model.hidden_size must be a multiple of model.heads")
     if any(not 0 < step <= 100 for step in recipe.rollout.steps):
@@ -184,3 +183,21 @@ def _check_together(recipe: Recipe, where: str) -> None:
     unknown = {margin.baseline for margin in recipe.gate.baselines} - set(evaluation.baselines)
     if unknown:
         raise UserError(f"{where}: gate.baselines names {min(unknown)!r}, which evaluation.baselines does not run")
+
+
+def _check_training(training: Training, where: str) -> None:
+    """Batch = micro-batch x accumulation x ranks, and what ZeRO's stages can offload."""
+    batch, ranks, accumulation = training.batch_size, training.ranks, training.accumulation
+    if batch % ranks:
+        raise UserError(f"{where}: training.batch_size {batch} is not a multiple of training.ranks {ranks}")
+    if batch % (ranks * accumulation):
+        raise UserError(
+            f"{where}: training.batch_size {batch} is not a multiple of training.ranks {ranks} x training.accumulation "
+            f"{accumulation}; take {max(1, round(batch / (ranks * accumulation))) * ranks * accumulation}"
+        )
+    if training.offload_optimizer != "none" and not training.zero_stage:
+        raise UserError(
+            f"{where}: training.offload_optimizer needs training.zero_stage 1 or more; ZeRO 0 has no shards"
+        )
+    if training.offload_parameters != "none" and training.zero_stage != 3:
+        raise UserError(f"{where}: training.offload_parameters needs training.zero_stage 3, got {training.zero_stage}")

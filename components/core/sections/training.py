@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from components.core.sections.base import Count, NamePattern, Natural, Positive, Section, Share
+from components.core.sections.base import (
+    ClusterName,
+    Count,
+    NamePattern,
+    Natural,
+    NodeLabel,
+    Positive,
+    Section,
+    Share,
+)
 
 
 class Model(Section):
-    """The model family, its label, its text and its size."""
+    """The model family, its label, its text and its size.
+
+    `initial` names the weights to start from: "" for random ones of the size below, a directory in Hugging Face's
+    layout, a name on its hub (with `revision`), a GGUF file, or `package://NAME/FILE` for a file of an installed
+    Python package. Then sizes and vocabulary are those of the initial model, and the size keys below are not read.
+    `label_tokens`: "new" adds a token a label; "own" takes the tokenizer's own, one token each. `text_form`:
+    "normalised" folds case, dates and numbers; "plain" leaves text as it is, for models that know written language.
+    """
 
     name: Annotated[str, Field(pattern=NamePattern)]
-    family: Literal["causal_lm"] = "causal_lm"
+    family: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")] = "causal_lm"
+    initial: Annotated[str, Field(max_length=1024, pattern=r"^[^\n\r\x00]*$")] = ""
+    revision: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{0,128}$")] = ""
+    label_tokens: Literal["new", "own"] = "new"
+    text_form: Literal["normalised", "plain"] = "normalised"
     label_column: str
     positive_values: Annotated[tuple[str, ...], Field(min_length=1)]
     labels: tuple[str, str] = ("no", "yes")  # negative, positive
@@ -29,13 +49,30 @@ class Model(Section):
 
 
 class Training(Section):
-    """How the model is trained; `ranks` processes, ZeRO stage, and the tiny-LM recipe's settings."""
+    """How the model is trained; `ranks` processes, ZeRO stage, and the tiny-LM recipe's settings.
+
+    A step's `batch_size` rows are micro-batches of batch_size / (ranks x accumulation) rows. `precision` auto is bf16
+    on a GPU and fp32 on a CPU. `tuning` lora trains adapters of `lora_rank` at modules named `lora_targets`, with the
+    rows of new tokens. `peak_tflops` of one rank's device is what model FLOP utilisation is told against; 0 takes the
+    GPU's published one, and on a CPU leaves the utilisation unknown. `average_decay` 0 averages no weights.
+    """
 
     backend: Literal["local", "trainjob", "slurm"] = "local"
     ranks: Count = 2
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 1
     steps: Annotated[int, Field(ge=1, le=10_000_000)] = 400
     batch_size: Count = 32  # global, rows per optimizer step
+    accumulation: Count = 1  # micro-batches a rank and optimizer step
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    activation_checkpointing: bool = False
+    offload_optimizer: Literal["none", "cpu"] = "none"
+    offload_parameters: Literal["none", "cpu"] = "none"
+    tuning: Literal["full", "lora"] = "full"
+    lora_rank: Annotated[int, Field(ge=1, le=1024)] = 8
+    lora_alpha: Positive = 16.0
+    lora_targets: Annotated[tuple[str, ...], Field(min_length=1)] = ("q_proj", "k_proj", "v_proj", "o_proj")
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    peak_tflops: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     learning_rate: Positive = 2e-3
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
     warmup_share: Share = 0.05
@@ -59,9 +96,20 @@ class Training(Section):
 
 
 class Resources(Section):
-    """Cluster settings by profile; nothing here changes what is computed."""
+    """Where training and the steps run, and on what; nothing here changes what is computed.
+
+    GPUs are asked of a pool (a100, h100, h200, l4, or one of `pools`) where the profile is gpu-pool or a pool or a
+    number of GPUs is named; else ranks run on CPUs.
+    """
 
     profile: Literal["laptop", "gpu-pool"] = "laptop"
-    accelerator: Literal["", "a100", "h100", "h200", "l4"] = ""
-    gpus: Natural = 0
-    queue: str = ""
+    accelerator: Annotated[str, Field(pattern=r"^([a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?)?$")] = ""  # name of the pool
+    gpus: Annotated[int, Field(ge=0, le=64)] = 0  # of one node; 0 = one a rank of the node
+    nodes: Annotated[int, Field(ge=1, le=1024)] = 1  # training.ranks is spread evenly over them
+    queue: Annotated[str, Field(pattern=ClusterName)] = ""  # Kueue's queue, or Slurm's partition
+    priority: Annotated[str, Field(pattern=ClusterName)] = ""  # Kueue's priority class, or Slurm's QOS
+    topology: Annotated[str, Field(pattern=NodeLabel)] = ""  # label of the nodes among which ranks are to lie close
+    image: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/:@-]{0,500}$")] = ""  # of a TrainJob; empty: Pilotline's own
+    namespace: Annotated[str, Field(pattern=r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""  # of TrainJobs
+    pools: str = ""  # a TOML file with pools of another cluster, or with other settings of the known ones
+    pool: dict[str, Any] = Field(default_factory=dict)  # single settings of the chosen pool, see backends/pools.toml
