@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import stat
 from pathlib import Path
 from typing import Any
 
 from components.core.digest import file_digest, tree_digest
 from components.core.errors import IntegrityError
+from components.models.weights import check_weights
 
 SIGNATURE = "pilotline.json"
-ALLOWED_SUFFIXES = frozenset({".safetensors", ".json", ".txt", ".model"})
+WEIGHTS = ".safetensors"
+ALLOWED_SUFFIXES = frozenset({WEIGHTS, ".json", ".txt", ".model"})
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+MOST_FILES = 1000
 LARGEST_JSON_BYTES = 64 << 20
 
 
@@ -27,27 +33,50 @@ def check_files(model_dir: Path) -> list[Path]:
     """The files of a model directory, all of kinds that run no code when they are loaded; sorted by path.
 
     Raises:
-        IntegrityError: no such directory, no weights or signature, a link, a file of another kind (pickles, Python,
-            templates), or a JSON file that asks for remote code.
+        IntegrityError: no such directory, no weights or signature, a folder inside it, a link of either kind, a name
+            that is not plain, a file of another kind (pickles, Python, templates), weights that are not safetensors
+            from first to last byte, or a JSON file that asks for remote code.
     """
     if not model_dir.is_dir() or model_dir.is_symlink():
         raise IntegrityError(f"{model_dir}: no model directory; train the model again")
-    files = []
-    for path in sorted(model_dir.rglob("*")):
-        if path.is_symlink():
-            raise IntegrityError(f"{path}: is a link; a model directory holds plain files only")
-        if path.is_dir():
-            continue
-        if not path.is_file() or path.suffix not in ALLOWED_SUFFIXES:
-            allowed = " ".join(sorted(ALLOWED_SUFFIXES))
-            raise IntegrityError(f"{path}: kind of file not allowed in a model directory ({allowed}); remove it")
-        if path.suffix == ".json":
-            _refuse_code(path)
-        files.append(path)
+    files = sorted(model_dir.iterdir())
+    if len(files) > MOST_FILES:
+        raise IntegrityError(f"{model_dir}: {len(files)} files, at most {MOST_FILES} are a model's; remove the rest")
+    for path in files:
+        _check_kind(path)
     names = {path.name for path in files}
-    if SIGNATURE not in names or not any(path.suffix == ".safetensors" for path in files):
-        raise IntegrityError(f"{model_dir}: no {SIGNATURE} or no .safetensors file; train the model again")
+    if SIGNATURE not in names or not any(path.suffix == WEIGHTS for path in files):
+        raise IntegrityError(f"{model_dir}: no {SIGNATURE} or no {WEIGHTS} file; train the model again")
+    for path in files:
+        if path.suffix == WEIGHTS:
+            check_weights(path)
+        elif path.suffix == ".json":
+            _refuse_code(path)
     return files
+
+
+def _check_kind(path: Path) -> None:
+    """A plain file of an allowed kind under a plain name, and under no other name anywhere; nothing is opened."""
+    about = path.lstat()
+    if stat.S_ISLNK(about.st_mode):
+        raise IntegrityError(f"{_shown(path)}: is a link; a model directory holds plain files only")
+    if stat.S_ISDIR(about.st_mode):
+        raise IntegrityError(f"{_shown(path)}: is a folder; a model directory holds files only: remove it")
+    if not stat.S_ISREG(about.st_mode) or path.suffix not in ALLOWED_SUFFIXES:
+        allowed = " ".join(sorted(ALLOWED_SUFFIXES))
+        raise IntegrityError(f"{_shown(path)}: kind of file not allowed in a model directory ({allowed}); remove it")
+    if not PLAIN_NAME.fullmatch(path.name):
+        raise IntegrityError(f"{_shown(path)}: name not allowed in a model directory; use letters, digits and . _ -")
+    if about.st_nlink != 1:
+        raise IntegrityError(
+            f"{_shown(path)}: is a hard link: its bytes can change under another name; copy the directory anew"
+        )
+
+
+def _shown(path: Path) -> str:
+    """The path for a message, on one line whatever its name."""
+    name = path.name if PLAIN_NAME.fullmatch(path.name) else ascii(path.name)
+    return f"{path.parent}/{name}"
 
 
 def read_signature(model_dir: Path) -> dict[str, Any]:

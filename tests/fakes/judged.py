@@ -26,6 +26,7 @@ from components.core.records import (
     TrainingSetRef,
 )
 from components.models.files import model_digest
+from tests.fakes.weights import weights
 
 FEATURES = ("rate", "count")
 GROUP = "Older"
@@ -134,7 +135,7 @@ def publish_model(folder: Path, rows: TrainingSetRef, weight: float = 5.0, run: 
             "weight": weight,
         }
         (inner / "pilotline.json").write_text(json.dumps(signature))
-        (inner / "model.safetensors").write_bytes(f"weights {weight}".encode())
+        (inner / "model.safetensors").write_bytes(weights(str(weight)))
         ref = model_ref(model_digest(inner), rows, run)
         ref.write(staging)
     return ref

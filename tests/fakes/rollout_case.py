@@ -17,6 +17,7 @@ from components.core.records import Evidence, ModelVersionRef, RolloutReport, Sp
 from components.models.files import model_digest
 from components.rollout.rollout import roll_out
 from tests.fakes.fake_serving import FakeServing, fake_score
+from tests.fakes.weights import weights
 
 SIGNATURE = {
     "family": "causal_lm", "labels": ["no", "yes"], "label_token_ids": [1, 2], "features": ["count"], "text_tokens": 8,
@@ -120,7 +121,7 @@ def _model(models: Path, content: str) -> Path:
     """A directory in the registry's layout, models/<digest>/model; nobody loads it."""
     staged = models / content / "model"
     staged.mkdir(parents=True)
-    (staged / "model.safetensors").write_text(content)
+    (staged / "model.safetensors").write_bytes(weights(content))
     (staged / "pilotline.json").write_text(json.dumps(SIGNATURE))
     home = models / model_digest(staged)
     staged.parent.rename(home)

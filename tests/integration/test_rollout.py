@@ -14,6 +14,7 @@ from components.core.records import RolloutReport
 from components.rollout.page import page_markdown, timeline_svg
 from tests.fakes.fake_serving import Behaviour, FakeServing
 from tests.fakes.rollout_case import make_case
+from tests.fakes.weights import weights
 
 ROW = {"errors", "failures_in_a_row"}
 SLOW = {"latency_p50", "latency_p95"}
@@ -221,7 +222,7 @@ def test_digests_that_do_not_belong_together_are_refused_before_anything_starts(
 def test_a_model_file_changed_after_registration_is_refused(tmp_path):
     """One byte in the weights: IntegrityError before a server is started."""
     case, stack = make_case(tmp_path), FakeServing()
-    (case.model_dirs["candidate"] / "model.safetensors").write_text("candidatf")
+    (case.model_dirs["candidate"] / "model.safetensors").write_bytes(weights("candidatf"))
     with pytest.raises(IntegrityError, match="candidate"):
         case.run(stack)
     assert stack.calls == []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import struct
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from components.core.errors import IntegrityError
 from components.models.files import SIGNATURE, check_files, model_digest
 from components.models.spec import spec_for
+from tests.fakes.weights import weights
 
 
 class Bomb:
@@ -37,11 +40,10 @@ def model_dir(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name", ["pytorch_model.bin", "model.pt", "modeling_x.py", "chat_template.jinja", "x.pkl", "a/b.so", "x", ".hidden"]
+    "name", ["pytorch_model.bin", "model.pt", "modeling_x.py", "chat_template.jinja", "x.pkl", "x", ".hidden", "x.JSON"]
 )
-def test_other_kinds_of_files_are_refused(model_dir: Path, name: str) -> None:
-    """Pickles, code, templates and unknown files, also in sub-folders."""
-    (model_dir / name).parent.mkdir(exist_ok=True)
+def test_failure26_other_kinds_of_files_are_refused_and_nothing_runs(model_dir: Path, name: str) -> None:
+    """Pickles, code, templates and unknown files; the payload would leave a mark."""
     (model_dir / name).write_bytes(pickle.dumps(Bomb(model_dir.parent / "exploded")))
     for look in (check_files, model_digest, spec_for("causal_lm").scorer):
         with pytest.raises(IntegrityError, match="not allowed"):
@@ -49,22 +51,142 @@ def test_other_kinds_of_files_are_refused(model_dir: Path, name: str) -> None:
     assert not (model_dir.parent / "exploded").exists()
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "nested/deep.json"])
-def test_configuration_that_loads_code_is_refused(model_dir: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_failure26_configuration_that_loads_code_is_refused(model_dir: Path, name: str) -> None:
     """`auto_map` and templates are found at any depth."""
     path = model_dir / name
-    path.parent.mkdir(exist_ok=True)
     for key in ("auto_map", "chat_template"):
         path.write_text(json.dumps({"a": [{"b": {key: "evil.Model"}}]}))
         with pytest.raises(IntegrityError, match=key):
             check_files(model_dir)
 
 
-def test_links_out_of_the_directory_are_refused(model_dir: Path) -> None:
-    """A link is no file of the model, wherever it points."""
+@pytest.mark.parametrize("content", ["pickle", "zip", "python"])
+def test_failure26_a_payload_under_an_allowed_name_is_refused(model_dir: Path, content: str) -> None:
+    """What is called .safetensors has to be safetensors; the payload would leave a mark."""
+    mark = model_dir.parent / "exploded"
+    path = model_dir / "model.safetensors"
+    if content == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data.pkl", pickle.dumps(Bomb(mark)))
+    else:
+        code = f"import os; os.mkdir({str(mark)!r})".encode()
+        path.write_bytes(pickle.dumps(Bomb(mark)) if content == "pickle" else code)
+    for look in (check_files, model_digest, spec_for("causal_lm").scorer):
+        with pytest.raises(IntegrityError, match="safetensors"):
+            look(model_dir)
+    assert not mark.exists()
+
+
+def headed(header: bytes, data: bytes = b"", length: int | None = None) -> bytes:
+    """A weight file with this header, claiming a length."""
+    return struct.pack("<Q", len(header) if length is None else length) + header + data
+
+
+def tensor(start: int, end: int) -> dict[str, object]:
+    """A header's entry."""
+    return {"dtype": "U8", "shape": [end - start], "data_offsets": [start, end]}
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "no safetensors"),
+        (headed(b"{}", length=2**63), "claims"),
+        (headed(b"{}", length=0), "claims"),
+        (headed(b"{}", length=3), "claims"),
+        (headed(b"[]"), "no JSON object"),
+        (headed(b"{" * 50_000), "not readable JSON"),
+        (headed(b"{}", b"PK\x03\x04 and a program behind the weights"), "tensors take 0 bytes"),
+        (headed(json.dumps({"a": tensor(0, 4)}).encode(), b"123"), "tensors take 4 bytes"),
+        (headed(json.dumps({"a": tensor(0, 2), "b": tensor(3, 4)}).encode(), b"1234"), "gap or overlap"),
+        (headed(json.dumps({"a": tensor(0, 3), "b": tensor(2, 4)}).encode(), b"1234"), "gap or overlap"),
+        (headed(json.dumps({"a": tensor(2, 0)}).encode(), b"12"), "gap or overlap"),
+        (headed(json.dumps({"a": {"dtype": "U8", "shape": [1], "data_offsets": [-1, 1]}}).encode()), "no tensor"),
+        (headed(json.dumps({"a": 3}).encode()), "no tensor"),
+        (headed(b'{"a": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}, "a": 1}'), "not readable JSON"),
+    ],
+)
+def test_weights_with_an_absurd_header_are_refused(model_dir: Path, content: bytes, why: str) -> None:
+    """Before a loader takes memory or reads what no tensor names."""
+    (model_dir / "model.safetensors").write_bytes(content)
+    with pytest.raises(IntegrityError, match=why):
+        check_files(model_dir)
+
+
+def test_weights_as_the_library_writes_them_are_accepted(model_dir: Path) -> None:
+    """Several tensors, an empty one, and metadata."""
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    tensors = {"a": np.ones((3, 5), np.float32), "b": np.zeros(0, np.float32), "c": np.ones(7, np.int8)}
+    save_file(tensors, str(model_dir / "model.safetensors"), metadata={"format": "pt"})
+    assert len(check_files(model_dir)) == 3
+
+
+def test_failure27_links_out_of_the_directory_are_refused(model_dir: Path) -> None:
+    """A link is no file of the model, wherever it points, and neither is a linked directory."""
     (model_dir / "extra.json").symlink_to("/etc/hostname")
     with pytest.raises(IntegrityError, match="link"):
         check_files(model_dir)
+    (model_dir.parent / "linked").symlink_to(model_dir)
+    (model_dir / "extra.json").unlink()
+    with pytest.raises(IntegrityError, match="no model directory"):
+        check_files(model_dir.parent / "linked")
+
+
+def test_failure27_a_hard_link_is_refused(model_dir: Path) -> None:
+    """Whoever holds the other name changes the bytes after they were checked."""
+    os.link(model_dir / "config.json", model_dir.parent / "other-name")
+    with pytest.raises(IntegrityError, match="hard link"):
+        check_files(model_dir)
+    (model_dir.parent / "other-name").unlink()
+    check_files(model_dir)
+
+
+def test_a_pipe_is_refused_without_waiting_for_it(model_dir: Path) -> None:
+    """Opening it would block for ever."""
+    os.mkfifo(model_dir / "pipe.json")
+    with pytest.raises(IntegrityError, match="kind of file not allowed"):
+        check_files(model_dir)
+
+
+@pytest.mark.parametrize("inner", ["nested", "..."])
+def test_failure27_folders_inside_are_refused(model_dir: Path, inner: str) -> None:
+    """Also empty ones: a loader that walks finds more than was looked at."""
+    (model_dir / inner).mkdir()
+    with pytest.raises(IntegrityError, match="is a folder"):
+        check_files(model_dir)
+
+
+@pytest.mark.parametrize(
+    "name", ["a\nb.json", "%2e%2e.json", ".json", "a b.json", "..json", "c\u043enfig.json", "a\\b.json", "a\u202e.json"]
+)
+def test_failure27_unusual_names_are_refused_in_one_line(model_dir: Path, name: str) -> None:
+    """Newlines, percent, leading dots, look-alikes, backslashes, marks of direction."""
+    (model_dir / name).write_text("{}")
+    with pytest.raises(IntegrityError, match="not allowed in a model directory") as refused:
+        check_files(model_dir)
+    assert str(refused.value).isascii()
+    assert "\n" not in str(refused.value)
+
+
+def test_more_files_than_a_model_has_are_refused(model_dir: Path) -> None:
+    """A bound on what is looked at."""
+    for number in range(1001):
+        (model_dir / f"{number}.json").touch()
+    with pytest.raises(IntegrityError, match="at most 1000"):
+        check_files(model_dir)
+
+
+def test_one_other_byte_is_another_digest(model_dir: Path) -> None:
+    """Of any file, and a file's name counts too."""
+    (model_dir / "model.safetensors").write_bytes(weights("ab"))
+    first = model_digest(model_dir)
+    (model_dir / "model.safetensors").write_bytes(weights("ac"))
+    second = model_digest(model_dir)
+    (model_dir / "config.json").rename(model_dir / "config2.json")
+    assert len({first, second, model_digest(model_dir)}) == 3
 
 
 def test_unreadable_or_absent_parts_are_refused(model_dir: Path) -> None:

@@ -28,6 +28,7 @@ from tests.fakes.judged import (
     small_recipe,
     training_rows,
 )
+from tests.fakes.weights import weights
 
 ALL = ("prior", "logistic_regression", "feature_logistic_regression", "text_logistic_regression", "gradient_boosting")
 
@@ -210,7 +211,7 @@ def test_the_champion_is_found_by_its_alias_and_checked(tmp_path: Path) -> None:
     assert find_champion("triage", tracking) is None
     tracking.set_alias("triage", "champion", version)
     assert find_champion("triage", tracking) == (version, folder.resolve())
-    (folder / "model.safetensors").write_bytes(b"other")
+    (folder / "model.safetensors").write_bytes(weights("other"))
     with pytest.raises(IntegrityError, match="champion triage version 1"):
         find_champion("triage", tracking)
     tracking._versions["triage"].clear()
