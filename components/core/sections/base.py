@@ -11,6 +11,8 @@ Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 RequestName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+ClusterName = r"^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$"  # a Kubernetes label value; empty: none
+NodeLabel = r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9._-]{0,63}$"  # a Kubernetes label key; empty: none
 NamePattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
