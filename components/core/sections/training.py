@@ -55,6 +55,12 @@ class Training(Section):
     on a GPU and fp32 on a CPU. `tuning` lora trains adapters of `lora_rank` at modules named `lora_targets`, with the
     rows of new tokens. `peak_tflops` of one rank's device is what model FLOP utilisation is told against; 0 takes the
     GPU's published one, and on a CPU leaves the utilisation unknown. `average_decay` 0 averages no weights.
+
+    A rank that shows no progress for `stall_minutes` is taken for hung. A gang that died starts again at most `restarts`
+    times without a new checkpoint between, after `restart_wait_seconds`, doubled each time. A loss that is no number,
+    or above `spike_factor` times the running median (0 = not looked at), is handled as `on_nan` says: "skip" leaves the
+    step's batch out, "rollback" goes back to the last checkpoint and leaves it out from there, at most `max_skips` times
+    in a run; "stop" ends the run.
     """
 
     backend: Literal["local", "trainjob", "slurm"] = "local"
@@ -90,8 +96,17 @@ class Training(Section):
     checks: Count = 20  # validation checks, evenly over the steps; best one is kept
     patience: Count = 5
     checkpoint_every_steps: Count = 100
+    checkpoint_every_minutes: Annotated[float, Field(ge=0)] = 0.0  # 0 = by steps alone
+    checkpoint_in_background: bool = True  # copied to memory, written and published while training goes on
     keep_checkpoints: Count = 2
     timeout_minutes: Positive = 30.0
+    stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 10.0
+    grace_seconds: Annotated[float, Field(ge=1, le=28)] = 25.0  # torchrun ends ranks 30 s after SIGTERM
+    restarts: Annotated[int, Field(ge=0, le=1000)] = 2
+    restart_wait_seconds: Annotated[float, Field(ge=0, le=600)] = 1.0
+    on_nan: Literal["stop", "skip", "rollback"] = "stop"
+    spike_factor: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    max_skips: Annotated[int, Field(ge=0, le=100_000)] = 10
     seed: int = 0
 
 
