@@ -16,7 +16,7 @@ from components.core.recipe import Recipe
 from components.core.records import TrainingSetRef
 from components.models.causal_lm.prepare import prepare
 from components.models.causal_lm.task import Task
-from components.training.backends.local import _environment
+from components.training.backends.launch import importable, placement, rank_environment
 from components.training.job import Job
 from components.training.schedule import average_weight, learning_rate, rows_of_step
 from tests.fakes.training_case import publish_training_set, tiny_recipe
@@ -43,8 +43,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         job.write()
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1"]
     command += [f"--master-port={free_port()}", "-m", "tests.fakes.training_stages", str(root), *map(str, STAGES)]
+    ranks = rank_environment(placement(_recipe(0))) | {"PYTHONPATH": importable()}
     done = subprocess.run(
-        command, env={**os.environ, **_environment()}, capture_output=True, text=True, timeout=300, check=False
+        command, env={**os.environ, **ranks}, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return root
