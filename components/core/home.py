@@ -74,6 +74,11 @@ class Home:
         return self.root / "models"
 
     @property
+    def keys(self) -> Path:
+        """The home's own pair of signing keys, where no other is given."""
+        return self.root / "keys"
+
+    @property
     def pipeline_root(self) -> Path:
         """Kubeflow's local pipeline root and step cache."""
         return self.root / "kfp"

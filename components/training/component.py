@@ -34,12 +34,14 @@ def train(
     from components.core.digest import canonical_json
     from components.core.publish import write_atomic
     from components.core.steps import running
+    from components.models.signing import Signer
     from components.tracking.mlflow_tracking import Tracking
     from components.training.train import train as train_model
 
     with running("train", home, run_id, recipe) as step:
         found = train_model(step.recipe, Path(training_set.path), Path(model.path), step.home.checkpoints,
-                            Tracking.at(step.home), run_id, step.log_path("train"), code_version)  # fmt: skip
+                            Tracking.at(step.home), run_id, step.log_path("train"), code_version,
+                            sign=Signer.at(step.home).sign)  # fmt: skip
         model.metadata["digest"] = found.digest
         for name, value in found.metrics.items():
             metrics.log_metric(name, float(value))

@@ -6,7 +6,7 @@ import fcntl
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from components.core.publish import is_whole, publishing, verify
 from components.core.recipe import Recipe
 from components.core.records import CheckpointRef, ModelRef, TrainingSetRef
 from components.models.files import model_digest
+from components.models.signing import SIGNATURE_FILE
 from components.models.spec import spec_for
 from components.training.backends.local import run_ranks
 from components.training.checkpoints import checkpoint_folder, saved_steps
@@ -42,6 +43,7 @@ def train(
     run_id: str,
     log: Path,
     code_version: str = "",
+    sign: Callable[[Path, Path], None] | None = None,
 ) -> ModelRef:
     """Train the recipe's model and publish it at `out` (`model/`, `record.json`).
 
@@ -57,6 +59,8 @@ def train(
         run_id: pipeline run, for the tracking run's name.
         log: output of the ranks.
         code_version: other code is another job: its checkpoints are not continued.
+        sign: writes the signature of a model directory to a file, see models/signing.py; None leaves it unsigned,
+            which the gate does not let pass.
 
     Raises:
         UserError: recipe and data do not fit, training diverged, or the disk is full.
@@ -76,7 +80,7 @@ def train(
             forwarder = Forwarder(job.progress, tracking, mlflow_run)
             try:
                 _train_to_the_end(job, log, forwarder)
-                model = _publish(job, ref, out, mlflow_run)
+                model = _publish(job, ref, out, mlflow_run, sign)
             except BaseException:
                 forwarder.close("FAILED")
                 raise
@@ -176,7 +180,9 @@ def _reason(job: Job, status: int, log: Path) -> str:
     return "a rank died" if errors else f"torchrun ended with status {status}: {tail(log, 2)[-200:]}"
 
 
-def _publish(job: Job, ref: TrainingSetRef, out: Path, mlflow_run: str) -> ModelRef:
+def _publish(
+    job: Job, ref: TrainingSetRef, out: Path, mlflow_run: str, sign: Callable[[Path, Path], None] | None
+) -> ModelRef:
     verify(job.final)
     result: dict[str, Any] = json.loads((job.final / "result.json").read_text())
     steps = saved_steps(job.folder)
@@ -199,6 +205,8 @@ def _publish(job: Job, ref: TrainingSetRef, out: Path, mlflow_run: str) -> Model
             resumed_from_step=result["resumed_from_step"],
         )
         model.write(staging)
+        if sign is not None:
+            sign(staging / "model", staging / SIGNATURE_FILE)
     return model
 
 
