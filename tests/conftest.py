@@ -11,6 +11,9 @@ import pytest
 from components.core.home import Home
 from components.core.paths import PROJECT_ROOT
 from pipelines.run import keep_environment
+from tests.fakes.ledger_places import ledger_url, postgres
+
+__all__ = ["ledger_url", "postgres"]  # fixtures
 
 keep_environment()
 REQUIRED = {name for name in os.environ.get("PILOTLINE_REQUIRE", "").split(",") if name}
