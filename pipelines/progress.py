@@ -67,6 +67,8 @@ class Progress:
                 self.say(f"{name} ...")
             elif status == "done":
                 self.say(f"{name} done in {note['seconds']:.1f} s")
+                for line in note.get("said", ()):
+                    self.say(f"{name}: {line}")
             else:
                 self.say(f"{name} failed: {note['error']}")
 

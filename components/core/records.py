@@ -132,10 +132,12 @@ class TrainingSetRef(Record):
 
     Files: train.parquet, validation.parquet, test.parquet with columns row_id (str), event_timestamp (UTC),
     label (int8, 0 or 1), text (str), one column an entity key, one column a feature (float64, NaN = no history),
-    and `group:<name>` (bool) for each group of the recipe; `online.db`: the online store; `statistics.json`;
+    `group:<name>` (bool) for each group of the recipe and `slice:<column>` (str) for each column that it cuts by;
+    `online.db`: the online store; `statistics.json`;
     `parity.json`; `request:<name>` (str) for each request input of the recipe. skew: the share of sampled values that
     online reads as of then answer otherwise. on_demand: the features that are computed of the request alone, by the
-    feature project's on_demand.py, whose digest is on_demand_digest.
+    feature project's on_demand.py, whose digest is on_demand_digest. notes: what a person has to know of how the rows
+    came to be known, a line each (a restated source, an export out of order).
     """
 
     digest: str
@@ -151,6 +153,7 @@ class TrainingSetRef(Record):
     skew: float = 0.0
     on_demand: tuple[str, ...] = ()
     on_demand_digest: str = ""
+    notes: tuple[str, ...] = ()
 
     def split(self, name: str) -> SplitRef:
         """The split called train, validation or test."""

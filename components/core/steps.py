@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,11 @@ class StepRun:
     home: Home
     run_id: str
     recipe: Recipe
+    said: list[str] = field(default_factory=list)
+
+    def say(self, lines: Iterable[str]) -> None:
+        """Tell whoever watches the run, once the step is done, a line each."""
+        self.said.extend(lines)
 
     def keep(self, record: Record) -> None:
         """Copy the record into the run's folder, where the report and the command line read it."""
@@ -57,13 +62,15 @@ def running(name: str, home: str, run_id: str, recipe: str) -> Iterator[StepRun]
     about: dict[str, Any] = {"name": name, "status": "running", "started": started, "seconds": 0.0}
     write_atomic(note, json.dumps(about))
     try:
-        yield StepRun(name, place, run_id, parse_recipe(recipe))
+        step = StepRun(name, place, run_id, parse_recipe(recipe))
+        yield step
     except BaseException as error:
         kind = error.kind if isinstance(error, PilotlineError) else "failed"
         failed = {"status": "failed", "kind": kind, "error": one_line(error), "type": type(error).__name__}
         write_atomic(note, json.dumps(about | failed | {"seconds": round(time.time() - started, 3)}))
         raise
     done = {"status": "done", "seconds": round(time.time() - started, 3), "engines": engine_time.taken()}
+    done |= {"said": step.said} if step.said else {}
     write_atomic(note, json.dumps(about | done))
 
 

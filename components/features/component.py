@@ -39,6 +39,7 @@ def featurise(
         training_set.metadata["digest"] = record.digest
         training_set.metadata["rows"] = {split.name: split.rows for split in record.splits}
         step.keep(record)
+        step.say(record.notes)
         step.keep_beside("training_set", {"path": os.path.relpath(training_set.path, step.home.root)})
         step.keep_beside("statistics", json.loads((Path(training_set.path) / "statistics.json").read_text()))
         return record.digest

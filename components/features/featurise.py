@@ -22,7 +22,7 @@ from components.core.records import ContractVerdict, SplitRef, TrainingSetRef
 from components.features.describe import describe
 from components.features.feast_store import join_history, load_project, write_registry
 from components.features.history import Rows, write_history
-from components.features.known import Versions, first_versions, remember
+from components.features.known import Restated, Versions, first_versions, remember
 from components.features.on_demand import OnDemandCode
 from components.features.online import HISTORY, write_online
 from components.features.parity import Parity, measure_parity
@@ -48,7 +48,8 @@ def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None)
         UserError: the recipe names something that is not there, a date cannot be read, a split is empty or has one
             label only, events lie in the future, a history table looks there, or a model input never has a value.
         ContractViolation: the contract did not pass.
-        PolicyRefusal: online reads as of then differ from the training rows by more than features.max_skew.
+        PolicyRefusal: online reads as of then differ from the training rows by more than features.max_skew, or the
+            source is restated and features.restated = refuse.
         IntegrityError: the input folder's bytes differ from its manifest.
     """
     verify(clean)
@@ -67,8 +68,8 @@ def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None)
     split = split_by_time(
         typed["event_timestamp"], evaluation.test_share, evaluation.validation_share, evaluation.embargo_days
     )
-    split = known_in_time(split, versions.recorded.iloc[versions.current])
-    check_classes(typed["label"].to_numpy(), split)
+    by_event, split = split, known_in_time(split, versions.recorded.iloc[versions.current])
+    check_classes(typed["label"].to_numpy(), split, by_event)
 
     with engine_time("feast"):
         project = load_project(folder, recipe.features.ttl_days)
@@ -99,7 +100,9 @@ def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None)
         statistics = describe(frame, split, service.features, staging / HISTORY, service.views)
         statistics |= {"as_of": rows.as_of.isoformat()}
         (staging / STATISTICS).write_text(json.dumps(statistics, indent=1, allow_nan=False))
-        record = replace(_record(recipe, verdict, service, rows, splits, code.digest if code else ""), skew=parity.skew)
+        record = _record(recipe, verdict, service, rows, splits, code.digest if code else "")
+        notes = versions.past.notes(_restated(recipe), every["event_timestamp"].max())
+        record = replace(record, skew=parity.skew, notes=notes)
         record.write(staging)
     return record
 
@@ -118,7 +121,7 @@ def _versions(recipe: Recipe, raw: pd.DataFrame, verdict: ContractVerdict, known
     if known is None or raw.empty:
         versions = first_versions(raw, keys, event)
     else:
-        versions = remember(known / value_digest(verdict.contract)[:16], name, raw, keys, event)
+        versions = remember(known / value_digest(verdict.contract)[:16], name, raw, keys, event, _restated(recipe))
     if not recipe.features.as_of:
         return versions
     seen = versions.as_of(_end_of_day(recipe.features.as_of))
@@ -126,6 +129,10 @@ def _versions(recipe: Recipe, raw: pd.DataFrame, verdict: ContractVerdict, known
         first = f"{event.min():%Y-%m-%d}" if len(event) else "never"
         raise UserError(f"features.as_of {recipe.features.as_of}: nothing was known then; the rows begin {first}")
     return seen
+
+
+def _restated(recipe: Recipe) -> Restated:
+    return Restated(recipe.features.restated, recipe.features.restated_share)
 
 
 def _end_of_day(text: str) -> pd.Timestamp:
@@ -200,6 +207,7 @@ def _parity(
 
 def _columns(recipe: Recipe, service: Service) -> list[str]:
     groups = [f"group:{group.name}" for group in recipe.evaluation.groups]
+    groups += [f"slice:{column}" for column in recipe.evaluation.slices]
     request = [REQUEST + name for name in recipe.features.request]
     return ["row_id", "event_timestamp", "label", "text", *service.join_keys, *service.features, *request, *groups]
 

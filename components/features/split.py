@@ -104,25 +104,36 @@ def known_in_time(split: TimeSplit, recorded: pd.Series) -> TimeSplit:
             raise UserError(
                 f"{name} split is empty: all of its {len(there)} rows were added or changed by exports after "
                 f"{begins:%Y-%m-%d}, when the {following} rows begin; read a longer interval (source.since), or begin "
-                "anew under another home if the source was restated"
+                "anew under another home, or with features.restated = anew, if the source was restated"
             )
     return replace(split, positions=positions, embargoed=embargoed)
 
 
-def check_classes(labels: np.ndarray, split: TimeSplit) -> None:
+def check_classes(labels: np.ndarray, split: TimeSplit, by_event: TimeSplit | None = None) -> None:
     """Refuse a split in which all rows have one label.
 
+    Args:
+        labels: 0 or 1 a row.
+        split: what is trained and measured on.
+        by_event: the split before known_in_time() left rows out.
+
     Raises:
-        UserError: names the split and the label.
+        UserError: names the split and the label, and whether rows of the other one came too late.
     """
     for name, positions in split.positions.items():
         positives = int(labels[positions].sum())
-        if positives in (0, len(positions)):
-            only = "positive" if positives else "negative"
+        if positives not in (0, len(positions)):
+            continue
+        only, other = ("positive", 0) if positives else ("negative", 1)
+        what = f"{name} split: all {len(positions)} rows are {only}, so nothing can be learned or measured; "
+        before = by_event.positions[name] if by_event else positions
+        if late := int((labels[before] == other).sum()):
             raise UserError(
-                f"{name} split: all {len(positions)} rows are {only}, so nothing can be learned or measured; "
-                "read a longer interval, or check model.positive_values"
+                f"{what}{late} {'positive' if other else 'negative'} rows were left out, since a later export added or "
+                "corrected them and they count as known from then only; read a longer interval (source.since), begin "
+                "anew under another home, or see features.restated"
             )
+        raise UserError(f"{what}read a longer interval, or check model.positive_values")
 
 
 def _empty(name: str, ordered: pd.DatetimeIndex, embargo_days: int, following: pd.Timestamp) -> UserError:

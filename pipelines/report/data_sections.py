@@ -51,12 +51,13 @@ def features(facts: Facts) -> dict[str, Any]:
         f"{len(rows.features)} features of service {rows.feature_service}, each as known when its row was received; "
         f"read as of {words.moment(rows.as_of)}. Training ends {rows.embargo_days} days before validation and test."
     )
+    summary = " ".join([summary, *(f"{note[:1].upper()}{note[1:]}." for note in rows.notes)])
     views = facts.statistics.get("views")
     each = facts.statistics.get("features")
     return section(
         "features",
         title,
-        "good",
+        "warn" if rows.notes else "good",
         summary,
         splits=[
             {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from datetime import timedelta
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from components.core.errors import UserError
+from components.core.errors import PolicyRefusal, UserError
+from components.core.publish import publishing
+from components.core.records import TrainingSetRef
 from components.features.featurise import featurise
-from components.features.known import Versions, first_versions, remember
+from components.features.known import Restated, Versions, first_versions, remember
 from tests.fakes.feature_rows import (
     FIRST_DAY,
     clean_folder,
@@ -129,6 +132,99 @@ def test_a_restated_source_is_read_as_new(tmp_path: Path) -> None:
     assert len(seen(remember(tmp_path, "corrected", *frame_of(corrected)))) == 109
 
 
+def restated_source(changed: int) -> tuple[Export, Export]:
+    """A hundred rows, and an export of a day more in which some of them say something else."""
+    first: Export = {key: (key, "a") for key in range(100)}
+    return first, {**{key: (day, "b" if key < changed else "a") for key, (day, _) in first.items()}, 100: (100, "a")}
+
+
+def test_what_a_restated_source_does_is_the_recipe_s_and_is_named(tmp_path: Path) -> None:
+    """The rule decides: anew has no past, follow knows each change from the export on; both say so in one line."""
+    first, restated = restated_source(30)
+    remember(tmp_path, "first", *frame_of(first))
+    anew = remember(tmp_path, "restated", *frame_of(restated))
+    assert seen(anew) == seen(first_versions(*frame_of(restated)))
+    follow = Restated("follow")
+    followed = remember(tmp_path, "restated", *frame_of(restated), follow)
+    assert seen(followed) == oracle([first, restated])
+    end = START + timedelta(days=100)
+    (line,) = anew.past.notes(Restated(), end)
+    assert "restated: 30.0% of the rows of export first are changed or gone" in line
+    assert "every row counts as known from its event" in line
+    (line,) = followed.past.notes(follow, end)
+    assert "each change counts as known from 2024-04-11" in line
+    later: Export = {**restated, 101: (101, "a")}
+    after = remember(tmp_path, "later", *frame_of(later), follow)
+    assert seen(after) == oracle([first, restated, later])
+    assert after.past.notes(follow, end) == ()
+
+
+def test_a_restated_source_is_refused_where_the_recipe_says_so(tmp_path: Path) -> None:
+    """Each time that it comes, since nothing of it is kept; below the recipe's share it is followed."""
+    first, restated = restated_source(30)
+    remember(tmp_path, "first", *frame_of(first))
+    for name in ("restated", "restated", "again"):
+        with pytest.raises(PolicyRefusal, match=r"features.restated: 30.0% of the rows of export first") as refused:
+            remember(tmp_path, name, *frame_of(restated), Restated("refuse"))
+        assert "\n" not in str(refused.value)
+    allowed = remember(tmp_path, "restated", *frame_of(restated), Restated("refuse", 0.3))
+    assert seen(allowed) == oracle([first, restated])
+
+
+def test_rows_that_are_gone_restate_a_source_as_changed_ones_do(tmp_path: Path) -> None:
+    """A fifth of the earlier rows is absent: named; of another source altogether nothing is said."""
+    first, _ = restated_source(0)
+    remember(tmp_path, "first", *frame_of(first))
+    fewer: Export = {key: row for key, row in first.items() if key % 5 != 1}
+    past = remember(tmp_path, "fewer", *frame_of({**fewer, 100: (100, "a")})).past
+    assert (past.restates, past.follows, past.changed) == ("first", "", 0.2)
+    others: Export = {key + 1000: row for key, row in first.items()}
+    assert remember(tmp_path, "others", *frame_of(others)).past.notes(Restated(), START) == ()
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(export_sequences(), st.data())
+def test_an_export_that_ends_later_changes_nothing_in_whatever_order_it_is_read(
+    exports: list[Export], data: st.DataObject
+) -> None:
+    """What is known with an export depends on those before it that end no later; what was said once stays said.
+
+    An export that is read after one that ends later is named as out of order, and only then.
+    """
+    order = data.draw(st.permutations(range(len(exports))))
+    ends = [max(day for day, _ in export.values()) for export in exports]
+    with tempfile.TemporaryDirectory() as mixed:
+        first_said = {}
+        for at, number in enumerate(order):
+            versions = remember(Path(mixed), f"export{number}", *frame_of(exports[number]))
+            first_said[number] = seen(versions)
+            assert versions.past.later == sum(ends[other] > ends[number] for other in order[:at])
+            before = [other for other in order[:at] if ends[other] <= ends[number]]
+            with tempfile.TemporaryDirectory() as alone:
+                for other in (*before, number):
+                    expected = remember(Path(alone), f"export{other}", *frame_of(exports[other]))
+                assert seen(expected) == first_said[number]
+        for number, said in first_said.items():
+            assert seen(remember(Path(mixed), f"export{number}", *frame_of(exports[number]))) == said
+
+
+def test_a_home_of_before_is_read(tmp_path: Path) -> None:
+    """What an earlier version of this code kept of an export is followed."""
+    first, _ = restated_source(0)
+    remember(tmp_path, "first", *frame_of(first))
+    about = tmp_path / "first" / "about.json"
+    kept = json.loads(about.read_text())
+    kept = {"end": kept["end"], "number": kept["number"], "after": ""}
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "first")
+    with publishing(tmp_path / "first") as staging:
+        shutil.copy(tmp_path / "copy" / "versions.parquet", staging)
+        (staging / "about.json").write_text(json.dumps(kept))
+    shutil.rmtree(tmp_path / "copy")
+    second: Export = {**first, 3: (3, "corrected"), 100: (100, "a")}
+    assert seen(remember(tmp_path, "second", *frame_of(second))) == oracle([first, second])
+
+
 def test_other_data_is_not_taken_for_a_later_export(tmp_path: Path) -> None:
     """Rows with the same keys and other values are a source of their own: known from their events."""
     first: Export = {key: (key, "a") for key in range(20)}
@@ -206,6 +302,27 @@ def test_a_late_or_corrected_row_is_not_trained_on_before_it_was_known(tmp_path:
     assert all(rows("two", name) == rows("careless", name) for name in parts[1:])
     assert embargoed("two")["before_validation"] == embargoed("careless")["before_validation"] + 2
     assert embargoed("two")["before_test"] == embargoed("careless")["before_test"]
+
+
+def test_a_restated_source_is_in_the_record_and_the_split_says_what_it_did(tmp_path: Path) -> None:
+    """Half of the outcomes changed: anew says so in the record; follow leaves no such row to train on, and says why."""
+    frame = complaints(ROWS)
+    known = tmp_path / "known"
+    first = featurise(complaint_recipe(), clean_folder(tmp_path / "a", frame), tmp_path / "one", known)
+    assert first.notes == ()
+    column = "Company response to consumer"
+    relieved = frame[column] == "Closed with monetary relief"
+    restated = frame.copy()
+    restated.loc[relieved, "Consumer complaint narrative"] = "restated"
+    clean = clean_folder(tmp_path / "b", restated)
+    with pytest.raises(PolicyRefusal, match=r"features.restated: \d+.\d% of the rows of export"):
+        featurise(complaint_recipe(features={"restated": "refuse"}), clean, tmp_path / "refused", known)
+    assert not (tmp_path / "refused").exists()
+    record = featurise(complaint_recipe(), clean, tmp_path / "two", known)
+    assert [note.partition(":")[0] for note in record.notes] == ["the source is restated"]
+    assert TrainingSetRef.read(tmp_path / "two").notes == record.notes
+    with pytest.raises(UserError, match=r"train split: all \d+ rows are negative.* \d+ positive rows were left out,"):
+        featurise(complaint_recipe(features={"restated": "follow"}), clean, tmp_path / "three", known)
 
 
 def test_on_the_real_rows_too(tmp_path: Path, real_csv: Path) -> None:

@@ -47,6 +47,9 @@ class Features(Section):
     answers, a path or redis://HOST:PORT/0 ("" = the training set's own); a value older than `ttl_days` (0 = none is)
     is missing as in training (stale = default), refuses the decision (refuse), or is used and flagged (fallback).
     Online reads as of then may differ from the training rows in a share `max_skew` of the sampled values.
+    An export that changes or lacks more than `restated_share` of the rows of the one before it is a restated source:
+    its rows count as known from their events (restated = anew), its changes are corrections known from then on
+    (follow), or it is refused (refuse).
     """
 
     repo: str
@@ -60,6 +63,8 @@ class Features(Section):
     online: str = ""
     stale: Literal["default", "refuse", "fallback"] = "default"
     max_skew: Share = 0.0
+    restated: Literal["anew", "follow", "refuse"] = "anew"
+    restated_share: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
 
 
 class Leakage(Section):
