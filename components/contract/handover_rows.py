@@ -100,6 +100,7 @@ def _odd_columns(recipe: Recipe, record: TrainingSetRef, schema: pa.Schema) -> s
     wanted |= dict.fromkeys(record.entities, pa.string())
     wanted |= dict.fromkeys([*record.features, *recipe.features.model_inputs], pa.float64())
     wanted |= {f"group:{group.name}": pa.bool_() for group in recipe.evaluation.groups}
+    wanted |= {f"slice:{column}": pa.string() for column in recipe.evaluation.slices}
     for name, kind in wanted.items():
         if name not in schema.names:
             return f"no column {name!r}"

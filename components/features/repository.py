@@ -27,7 +27,7 @@ from components.core.paths import find
 DEFINITIONS = "features.py"
 EVENT, TEXT, REQUEST = "event_timestamp", "text", "request:"
 RESERVED = ("row_id", "event_timestamp", "known_timestamp", "created_timestamp", "label", "text")
-PREFIXES = ("group:", REQUEST)
+PREFIXES = ("group:", "slice:", REQUEST)
 
 
 @dataclass(frozen=True)

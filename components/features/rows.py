@@ -29,7 +29,8 @@ def typed_rows(clean: pd.DataFrame, recipe: Recipe) -> pd.DataFrame:
     """One typed row a clean row, in the same order.
 
     Columns: row_id (str), event_timestamp (UTC), label (int8), text (str), a str column an entity key, and a bool
-    column `group:<name>` a group, and a str column `request:<name>` a request input.
+    column `group:<name>` a group, a str column `slice:<column>` a column of evaluation.slices, and a str column
+    `request:<name>` a request input.
 
     Raises:
         UserError: a column that the recipe names is absent, a date cannot be read, or a row has no label.
@@ -55,6 +56,8 @@ def typed_rows(clean: pd.DataFrame, recipe: Recipe) -> pd.DataFrame:
         if group.equals:
             inside |= value == group.equals
         typed[f"group:{group.name}"] = inside.astype(bool)
+    for column in recipe.evaluation.slices:
+        typed[f"slice:{column}"] = clean[column]
     return typed
 
 
@@ -70,6 +73,7 @@ def check_columns(columns: Sequence[str], recipe: Recipe) -> None:
         asked[f"evaluation.groups {group.name!r}"] = group.column
         if not group.contains and not group.equals:
             raise UserError(f"evaluation.groups {group.name!r}: give `contains` or `equals`, or it holds no row")
+    asked |= {f"evaluation.slices[{at}]": column for at, column in enumerate(recipe.evaluation.slices)}
     for key in recipe.features.entities:
         if key.lower() in RESERVED or key.lower().startswith(PREFIXES):
             raise UserError(f"features.entities: the name {key!r} is reserved; rename the join key")
