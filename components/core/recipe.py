@@ -17,10 +17,12 @@ from components.core.errors import UserError
 from components.core.sections.base import NamePattern, Section
 from components.core.sections.data import Contract, Features, Leakage, Source
 from components.core.sections.judging import BaselineMargin, Evaluation, Gate, Group
+from components.core.sections.people import Approval, Lineage, Roles
 from components.core.sections.serving import Monitoring, Rollout, Serving
 from components.core.sections.training import Model, Resources, Training
 
 __all__ = [
+    "Approval",
     "BaselineMargin",
     "Contract",
     "Evaluation",
@@ -28,10 +30,12 @@ __all__ = [
     "Gate",
     "Group",
     "Leakage",
+    "Lineage",
     "Model",
     "Monitoring",
     "Recipe",
     "Resources",
+    "Roles",
     "Rollout",
     "Section",
     "Serving",
@@ -64,6 +68,9 @@ class Recipe(Section):
     rollout: Rollout = Rollout()
     monitoring: Monitoring = Monitoring()
     resources: Resources = Resources()
+    roles: Roles = Roles()
+    approval: Approval = Approval()
+    lineage: Lineage = Lineage()
 
     @property
     def digest(self) -> str:
@@ -162,6 +169,8 @@ def _check_together(recipe: Recipe, where: str) -> None:
     training, evaluation = recipe.training, recipe.evaluation
     _refuse_secrets(recipe.source.uri, "source.uri", where)
     _refuse_secrets(recipe.features.online, "features.online", where)
+    _refuse_secrets(recipe.lineage.url, "lineage.url", where)
+    _check_people(recipe, where)
     if taken := [name for name in ("text", "event_timestamp") if name in recipe.features.request]:
         raise UserError(f"{where}: features.request: every request carries {taken[0]!r}; leave it out")
     if recipe.model.labels[0] == recipe.model.labels[1]:
@@ -201,3 +210,18 @@ def _check_training(training: Training, where: str) -> None:
         )
     if training.offload_parameters != "none" and training.zero_stage != 3:
         raise UserError(f"{where}: training.offload_parameters needs training.zero_stage 3, got {training.zero_stage}")
+
+
+def _check_people(recipe: Recipe, where: str) -> None:
+    """As many people have to be able to approve as are asked for."""
+    roles, approval = recipe.roles, recipe.approval
+    named = set(approval.approvers or roles.approves)
+    if any((roles.runs, roles.approves, roles.reads)):
+        named &= set(roles.approves)
+    elif not approval.approvers:
+        return  # anybody may
+    if len(named) < approval.required:
+        raise UserError(
+            f"{where}: approval.required is {approval.required}, but only {len(named)} named in approval.approvers and "
+            "roles.approves can approve; name more"
+        )
