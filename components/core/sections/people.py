@@ -29,7 +29,7 @@ class Approval(Section):
 
 
 class Lineage(Section):
-    """Where OpenLineage events are sent; "" takes $OPENLINEAGE_URL, and nothing is sent where that is not set either."""
+    """Where OpenLineage events are sent; "" takes $OPENLINEAGE_URL; nothing is sent without either."""
 
     url: Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")] = ""
     namespace: Annotated[str, Field(pattern=r"^[^\s]{1,128}$")] = "pilotline"
