@@ -16,6 +16,7 @@ from components.training.backends.pools import Pool, pool_for
 WORKER = "components.training.worker"
 SOURCE_ROOT = Path(__file__).resolve().parents[3]
 Watch = Callable[[int], None]
+QUEUED = -1  # for `watch`: the job waits for nodes, so no rank can make progress
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ class Backend(Protocol):
     def wait(self, launch: Launch, seconds: float, watch: Watch) -> Ended:
         """Wait until the job has ended; TransientError when `seconds` are over.
 
-        `watch` is called several times a second with the process id of the ranks' launcher, 0 where it is elsewhere.
+        `watch` is called several times a second with the process id of the ranks' launcher, 0 where it is elsewhere,
+        QUEUED where the job waits for nodes.
         A job on a cluster goes on when the waiting ends or this process dies: `submit` finds it again.
         """
 
