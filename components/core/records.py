@@ -356,6 +356,7 @@ class PromotionRef(Record):
     digest: str
     previous_version: str
     ledger_seq: int
+    ledger_hash: str = ""  # of that entry: kept outside of the ledger, it shows an end that was cut off
 
 
 def _build(kind: Any, value: Any) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from components.core.errors import TransientError
-from components.core.ledger import Ledger
+from components.core.ledger import Anchor, Entry, Ledger
 from components.registry.champions import champion
 from components.registry.ports import ModelRegistry
 
 CHAMPION, CHALLENGER = "champion", "challenger"
+ANCHOR = "pilotline.ledger"
 ROUNDS = 8
 
 
@@ -38,3 +39,18 @@ def drop_challenger(name: str, version: str, tracking: ModelRegistry) -> None:
     """Remove alias `challenger` where it names this version."""
     if tracking.alias(name, CHALLENGER) == version:
         tracking.delete_alias(name, CHALLENGER)
+
+
+def anchor(entry: Entry, tracking: ModelRegistry) -> None:
+    """Note the entry's place and hash at its version: the registry then shows where the ledger's end was cut off."""
+    tracking.set_tags(entry.payload["name"], entry.payload["version"], {ANCHOR: f"{entry.seq}:{entry.hash}"})
+
+
+def anchors(name: str, tracking: ModelRegistry) -> list[Anchor]:
+    """What the registry saw of the ledger."""
+    found = []
+    for item in tracking.versions(name):
+        seq, _, seen = item["tags"].get(ANCHOR, "").partition(":")
+        if seq.isdigit() and seen:
+            found.append(Anchor(int(seq), seen, f"the registry's tag of {name} version {item['version']}"))
+    return found

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from components.core.errors import PolicyRefusal, UserError
 from components.core.home import safe_name
 from components.core.ledger import Entry, Ledger
+from components.core.people import PROMOTE, ROLL_BACK, Person, Policy, identify
 from components.core.records import PromotionRef
-from components.registry.aliases import CHAMPION, sync_aliases
+from components.registry.aliases import CHAMPION, anchor, sync_aliases
+from components.registry.approvals import APPROVAL, given_reason
 from components.registry.champions import (
     CANDIDATE,
     PROMOTED,
@@ -23,12 +26,18 @@ from components.registry.champions import (
 )
 from components.registry.ports import ModelRegistry
 from components.registry.store import MODEL, check_kept
+from components.registry.transaction import lease_name
 
 BY_HAND = "by hand"
 
 
 def rollback(
-    name: str, ledger: Ledger, tracking: ModelRegistry, reason: str, models_root: Path | None = None
+    name: str,
+    ledger: Ledger,
+    tracking: ModelRegistry,
+    reason: str,
+    models_root: Path | None = None,
+    who: Person | None = None,
 ) -> PromotionRef:
     """Take the champion back: the version that was champion before it is champion again.
 
@@ -40,52 +49,102 @@ def rollback(
         tracking: registry whose aliases follow.
         reason: why, for the record.
         models_root: where given, the target's files are checked first.
+        who: who decides; default whoever runs this.
 
     Raises:
-        UserError: no reason, or the model has no champion. PolicyRefusal: there is no earlier version, or somebody
-            else changed the champion at the same time. IntegrityError: the target's files are damaged.
+        UserError: no reason, or the model has no champion. PolicyRefusal: this person may not, or there is no earlier
+            version. IntegrityError: the target's files are damaged. TransientError: somebody else is deciding.
     """
     safe_name(name, "model name")
-    reason = _given(reason)
-    entries = [entry for entry in ledger.entries(PROMOTION) if entry.payload["name"] == name]
-    if not (standing := stack(name, entries)):
-        raise UserError(f"model {name}: has no champion; `pilotline models list` shows what there is")
-    if entries[-1].payload["event"] == ROLLBACK and tracking.alias(name, CHAMPION) != standing[-1].version:
+    reason, who = given_reason(reason), who or identify()
+    policy_in_force(name, ledger).allow(who.name, ROLL_BACK)
+    seen = [entry.seq for entry in _own(name, ledger)]
+    with ledger.hold(lease_name(name)) as lease:
+        entries = _own(name, ledger)
+        if not (standing := stack(name, entries)):
+            raise UserError(f"model {name}: has no champion; `pilotline models list` shows what there is")
+        if entries[-1].payload["event"] == ROLLBACK and tracking.alias(name, CHAMPION) != standing[-1].version:
+            sync_aliases(name, ledger, tracking)
+            return _outcome(name, standing[-1], entries[-1])
+        _same_as(name, seen, entries)
+        if len(standing) == 1:
+            raise PolicyRefusal(
+                f"model {name}: version {standing[0].version} is the first; there is none to go back to"
+            )
+        current, target = standing[-1], standing[-2]
+        _whole(name, target.version, target.digest, models_root)
+        payload = _payload(name, ROLLBACK, target.version, target.digest, current, reason, who)
+        key = f"rollback:{name}:{current.seq}:{len(entries)}"
+        entry = ledger.append(PROMOTION, key, payload, _still(name, current), fence=lease)
         sync_aliases(name, ledger, tracking)
-        return _outcome(name, standing[-1], entries[-1])
-    if len(standing) == 1:
-        raise PolicyRefusal(f"model {name}: version {standing[0].version} is the first; there is none to go back to")
-    current, target = standing[-1], standing[-2]
-    _whole(name, target.version, target.digest, models_root)
-    payload = _payload(name, ROLLBACK, target.version, target.digest, current, reason)
-    entry = ledger.append(PROMOTION, f"rollback:{name}:{current.seq}:{len(entries)}", payload, _still(name, current))
-    sync_aliases(name, ledger, tracking)
-    return _outcome(name, target, entry)
+        anchor(entry, tracking)
+        return _outcome(name, target, entry)
 
 
 def promote_by_hand(
-    name: str, version: str, ledger: Ledger, tracking: ModelRegistry, reason: str, models_root: Path | None = None
+    name: str,
+    version: str,
+    ledger: Ledger,
+    tracking: ModelRegistry,
+    reason: str,
+    models_root: Path | None = None,
+    who: Person | None = None,
 ) -> PromotionRef:
     """Make a registered version champion without a rollout, or an earlier champion again.
 
     Raises:
-        UserError: no reason, or no such version. PolicyRefusal: the gate or the canary stopped this version, or
-            somebody else changed the champion at the same time. IntegrityError: the version's files are damaged.
+        UserError: no reason, or no such version. PolicyRefusal: this person may not, the gate or the canary stopped
+            this version, or it never was champion and the policy asks for approvals. IntegrityError: the version's
+            files are damaged. TransientError: somebody else is deciding.
     """
     safe_name(name, "model name")
-    reason = _given(reason)
-    entries = [entry for entry in ledger.entries(PROMOTION) if entry.payload["name"] == name]
-    now = top(name, entries)
-    digest = _eligible(name, version, ledger)
-    if now is not None and now.version == version:
+    reason, who = given_reason(reason), who or identify()
+    policy = policy_in_force(name, ledger)
+    policy.allow(who.name, PROMOTE)
+    seen = [entry.seq for entry in _own(name, ledger)]
+    with ledger.hold(lease_name(name)) as lease:
+        entries = _own(name, ledger)
+        now = top(name, entries)
+        digest = _eligible(name, version, ledger)
+        if now is not None and now.version == version:
+            sync_aliases(name, ledger, tracking)
+            return _outcome(name, now, next(entry for entry in entries if entry.seq == now.seq))
+        _same_as(name, seen, entries)
+        if policy.required and not any(entry.payload["version"] == version for entry in entries):
+            raise PolicyRefusal(
+                f"model {name} version {version}: never was champion and the recipe asks for {policy.required} "
+                "approvals; let a run bring it up for `pilotline models approve`"
+            )
+        _whole(name, version, digest, models_root)
+        payload = _payload(name, PROMOTED, version, digest, now, reason, who) | {"policy": policy.to_dict()}
+        key = f"{BY_HAND}:{name}:{version}:{digest}:{len(entries)}"
+        entry = ledger.append(PROMOTION, key, payload, _still(name, now), fence=lease)
         sync_aliases(name, ledger, tracking)
-        return _outcome(name, now, next(entry for entry in entries if entry.seq == now.seq))
-    _whole(name, version, digest, models_root)
-    payload = _payload(name, PROMOTED, version, digest, now, reason)
-    key = f"{BY_HAND}:{name}:{version}:{digest}:{len(entries)}"
-    entry = ledger.append(PROMOTION, key, payload, _still(name, now))
-    sync_aliases(name, ledger, tracking)
-    return _outcome(name, Live(version, digest, entry.time, entry.seq), entry)
+        anchor(entry, tracking)
+        return _outcome(name, Live(version, digest, entry.time, entry.seq), entry)
+
+
+def policy_in_force(name: str, ledger: Ledger) -> Policy:
+    """What the recipe of the last run of this model that got that far says about people."""
+    kept = [
+        entry
+        for kind in (PROMOTION, APPROVAL, CANDIDATE)
+        for entry in ledger.entries(kind)
+        if entry.payload["name"] == name and "policy" in entry.payload
+    ]
+    return Policy.from_dict(max(kept, key=lambda entry: entry.seq).payload["policy"]) if kept else Policy()
+
+
+def _own(name: str, ledger: Ledger) -> list[Entry]:
+    return [entry for entry in ledger.entries(PROMOTION) if entry.payload["name"] == name]
+
+
+def _same_as(name: str, seen: list[int], entries: list[Entry]) -> None:
+    """What the person looked at is what is there now that nobody else decides."""
+    if seen != [entry.seq for entry in entries]:
+        now = top(name, entries)
+        who = f"version {now.version}" if now else "none"
+        raise PolicyRefusal(f"model {name}: the champion changed meanwhile to {who}; look again and decide anew")
 
 
 def _eligible(name: str, version: str, ledger: Ledger) -> str:
@@ -114,19 +173,14 @@ def _still(name: str, seen: Live | None) -> Callable[[list[Entry]], None]:
     return guard
 
 
-def _given(reason: str) -> str:
-    text = " ".join(reason.split())
-    if not text:
-        raise UserError("reason: say why, for the record (--reason)")
-    return text
-
-
 def _whole(name: str, version: str, digest: str, models_root: Path | None) -> None:
     if models_root is not None:
         check_kept(models_root / digest / MODEL, digest, f"model {name} version {version}")
 
 
-def _payload(name: str, event: str, version: str, digest: str, previous: Live | None, reason: str) -> dict[str, str]:
+def _payload(
+    name: str, event: str, version: str, digest: str, previous: Live | None, reason: str, who: Person
+) -> dict[str, Any]:
     return {
         "event": event,
         "name": name,
@@ -136,6 +190,7 @@ def _payload(name: str, event: str, version: str, digest: str, previous: Live | 
         "previous_digest": previous.digest if previous else "",
         "reason": reason,
         "run_id": BY_HAND,
+        "by": who.to_dict(),
     }
 
 
@@ -148,4 +203,5 @@ def _outcome(name: str, live: Live, entry: Entry) -> PromotionRef:
         digest=live.digest,
         previous_version=str(entry.payload["previous_version"]),
         ledger_seq=entry.seq,
+        ledger_hash=entry.hash,
     )

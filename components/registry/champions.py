@@ -56,6 +56,9 @@ def stack(name: str, entries: Sequence[Entry]) -> list[Live]:
 def live_at(name: str, entries: Sequence[Entry], at: str) -> dict[str, Any]:
     """The one version that was in front of users at a moment (ISO 8601; without a zone UTC).
 
+    A version is in front from the very microsecond of its entry until just before the next entry's; the last one for
+    as long as nothing follows it.
+
     Raises:
         UserError: not a time, or no version was there yet.
     """

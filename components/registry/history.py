@@ -6,6 +6,7 @@ from typing import Any
 
 from components.core.home import safe_name
 from components.core.ledger import Entry, Ledger
+from components.registry.approvals import APPROVAL, APPROVED, LAPSED, REJECTED, REQUESTED
 from components.registry.champions import (
     CANDIDATE,
     INCONCLUSIVE,
@@ -25,6 +26,10 @@ SAID = {
     REFUSED: "stopped by the gate",
     ROLLED_BACK: "stopped by the canary",
     INCONCLUSIVE: "stopped: not proven good",
+    REQUESTED: "passed the canary and awaits approval",
+    APPROVED: "approved",
+    REJECTED: "rejected",
+    LAPSED: "not approved",
 }
 
 
@@ -39,7 +44,7 @@ def history(name: str, ledger: Ledger, at: str | None = None) -> list[dict[str, 
     safe_name(name, "model name")
     if at is not None:
         return [live_at(name, ledger.entries(PROMOTION), at)]
-    entries = [e for e in ledger.entries() if e.kind in (PROMOTION, CANDIDATE) and e.payload["name"] == name]
+    entries = [e for e in ledger.entries() if e.kind in (PROMOTION, CANDIDATE, APPROVAL) and e.payload["name"] == name]
     aucs = {e.payload["version"]: e.payload["auc"] for e in entries if e.payload.get("auc") is not None}
     concluded = {e.payload["version"] for e in entries if e.payload["event"] != REGISTERED}
     told = [e for e in entries if e.payload["event"] != REGISTERED or e.payload["version"] not in concluded]
@@ -51,11 +56,13 @@ def _item(entry: Entry, auc: float | None) -> dict[str, Any]:
     said = SAID[payload["event"]]
     if payload["event"] == REFUSED and "record" not in payload:
         said = "refused at promotion"
+    by = payload.get("by", {}).get("name", "")
     return {
         "time": entry.time,
         "version": payload["version"],
         "event": payload["event"],
-        "text": f"v{payload['version']} {said}: {payload['reason']}",
+        "text": f"v{payload['version']} {said}{f' by {by}' if by else ''}: {payload['reason']}",
+        "by": by,
         "reason": payload["reason"],
         "auc": auc,
         "digest": payload["digest"],

@@ -30,6 +30,10 @@ class ModelRegistry(Protocol):
         """Remove an alias where it is there."""
         ...
 
+    def set_tags(self, name: str, version: str, tags: Mapping[str, str]) -> None:
+        """Set tags of a version."""
+        ...
+
     def log_artifacts(self, run_id: str, folder: Path) -> None:
         """Copy a folder's files to a tracking run."""
         ...

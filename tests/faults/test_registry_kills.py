@@ -28,8 +28,8 @@ from tests.fakes.judged import (
 )
 
 NAME = "triage"
-EFFECTS = {"ensure_version", "log_artifacts", "set_alias", "delete_alias", "append", "keep_model", "_publish"}
-EFFECT_COUNT = 9  # of one registration and one promotion
+EFFECTS = {"ensure_version", "log_artifacts", "set_tags", "set_alias", "delete_alias", "append", "keep_model", "_publish"}
+EFFECT_COUNT = 10  # of one registration and one promotion
 
 
 class Killed(BaseException):

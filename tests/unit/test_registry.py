@@ -12,6 +12,7 @@ import pytest
 
 from components.core.errors import IntegrityError, PolicyRefusal, TransientError, UserError
 from components.core.ledger import Ledger
+from components.core.people import identify
 from components.core.publish import verify
 from components.core.records import Evidence, ModelRef, ModelVersionRef, TrainingSetRef
 from components.models.files import model_digest
@@ -395,7 +396,7 @@ def test_roll_backs_go_back_one_version_at_a_time(registry: tuple[FakeTracking, 
     put(tracking, ledger, "4", before="1")
     assert rollback(NAME, ledger, tracking, "again").version == "1"
     assert [item["event"] for item in history(NAME, ledger)][-4:] == ["rollback", "rollback", "promoted", "rollback"]
-    assert history(NAME, ledger)[-1]["text"] == "v1 in front again: again"
+    assert history(NAME, ledger)[-1]["text"] == f"v1 in front again by {identify().name}: again"
 
 
 def test_a_killed_roll_back_is_finished_not_repeated(registry: tuple[FakeTracking, Ledger]) -> None:
@@ -468,15 +469,14 @@ def test_two_people_cannot_both_decide(registry: tuple[FakeTracking, Ledger]) ->
     put(tracking, ledger, "1")
     put(tracking, ledger, "2", before="1")
     registered(tracking, "3")
-    real, calls = ledger.append, []
+    real = ledger.hold
 
-    def append(kind: str, key: str, payload: dict[str, Any], guard: Any = None) -> Any:
-        if not calls:
-            calls.append(key)
-            put(tracking, ledger, "3", before="2")
-        return real(kind, key, payload, guard)
+    def hold(name: str) -> Any:
+        ledger.hold = real  # type: ignore[method-assign]
+        put(tracking, ledger, "3", before="2")
+        return real(name)
 
-    ledger.append = append  # type: ignore[method-assign]
+    ledger.hold = hold  # type: ignore[method-assign,assignment]
     with pytest.raises(PolicyRefusal, match="changed meanwhile to version 3"):
         rollback(NAME, ledger, tracking, "why")
     assert tracking.alias(NAME, "champion") == "3"

@@ -1,0 +1,288 @@
+"""Approval by people: a request in the ledger with all that is judged again when the last word that it needs is given.
+
+Entries of kind `approval`: `requested` holds the candidate, its rollout and the policy; `approved`, `rejected` and
+`lapsed` name the request by its entry. A request ends by a promotion, a rejection, or by lapsing: its time ran out, or
+another version won.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from components.core.errors import PolicyRefusal, UserError
+from components.core.home import safe_name
+from components.core.ledger import Entry, Lease, Ledger
+from components.core.people import Person, Policy
+from components.core.records import ModelVersionRef, PromotionRef, RolloutReport
+from components.registry.aliases import anchor, sync_aliases
+from components.registry.champions import PROMOTED, PROMOTION, REFUSED
+from components.registry.ports import ModelRegistry
+from components.registry.store import MODEL, check_kept
+from components.registry.transaction import (
+    AlreadyChampionError,
+    Candidate,
+    check,
+    lease_name,
+    outcome_of,
+    payload_of,
+    stop,
+    transact,
+    unchanged,
+)
+
+APPROVAL, AWAITING = "approval", "awaiting_approval"
+REQUESTED, APPROVED, REJECTED, LAPSED = "requested", "approved", "rejected", "lapsed"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request, the approvals given so far, and the entry that ended it without a promotion."""
+
+    entry: Entry
+    votes: tuple[Entry, ...] = ()
+    end: Entry | None = None
+
+    @property
+    def candidate(self) -> Candidate:
+        """What it is about, as it was when it was asked."""
+        said = self.entry.payload
+        return Candidate(
+            ModelVersionRef.from_dict(said["record"]),
+            RolloutReport.from_dict(said["report"]),
+            said["run_id"],
+            Policy.from_dict(said["policy"]),
+            tuple(said["requesters"]),
+        )
+
+    @property
+    def expires(self) -> datetime:
+        """When it lapses."""
+        hours = float(self.entry.payload["policy"]["expires_hours"])
+        return datetime.fromisoformat(self.entry.time) + timedelta(hours=hours)
+
+    @property
+    def granted(self) -> bool:
+        """Whether as many people approved as were asked for."""
+        return len(self.votes) >= int(self.entry.payload["policy"]["required"])
+
+    @property
+    def said(self) -> str:
+        """Where it stands, in words."""
+        policy = self.candidate.policy
+        named = policy.may_approve
+        who = f" of {', '.join(named)}" if named is not None else ""
+        given = ", ".join(vote.payload["by"]["name"] for vote in self.votes) or "none"
+        until = self.expires.isoformat(timespec="minutes")
+        return f"needs {policy.required} approval{'s' * (policy.required != 1)}{who} until {until}; so far: {given}"
+
+
+def requests(entries: Sequence[Entry]) -> list[Request]:
+    """All requests of these entries of kind `approval`, oldest first."""
+    found: dict[int, Request] = {}
+    for entry in entries:
+        event, seq = entry.payload["event"], int(entry.payload.get("request", 0))
+        if event == REQUESTED:
+            found[entry.seq] = Request(entry)
+        elif event == APPROVED:
+            found[seq] = replace(found[seq], votes=(*found[seq].votes, entry))
+        elif found[seq].end is None:
+            found[seq] = replace(found[seq], end=entry)
+    return list(found.values())
+
+
+def ask(candidate: Candidate, ledger: Ledger, tracking: ModelRegistry, lease: Lease, reason: str) -> Request:
+    """Ask for approval, or find the request that this run made before.
+
+    Raises:
+        PolicyRefusal: another version won meanwhile; noted as in the promotion itself.
+    """
+    if (entry := ledger.find(candidate.request_key)) is None:
+        try:
+            unchanged(candidate)(ledger.entries(PROMOTION))
+        except AlreadyChampionError:
+            pass  # asked all the same: `proceed` says that there is nothing to decide
+        except PolicyRefusal as refused:
+            stop(candidate, REFUSED, str(refused), ledger, tracking, lease)
+            raise
+        payload = payload_of(candidate, REQUESTED, reason) | {
+            "record": candidate.version.to_dict(),
+            "report": replace(candidate.report, timeline=()).to_dict(),
+            "report_digest": candidate.report.record_digest,
+            "policy": candidate.policy.to_dict(),
+            "requesters": list(candidate.requesters),
+        }
+        entry = ledger.append(APPROVAL, candidate.request_key, payload, fence=lease)
+    return _of(ledger, entry.seq)
+
+
+def proceed(request: Request, ledger: Ledger, tracking: ModelRegistry, lease: Lease) -> PromotionRef:
+    """Promote where enough people approved, else say what is awaited; the promotion judges everything again.
+
+    Raises:
+        PolicyRefusal: it was rejected, its time ran out, or another version won.
+    """
+    candidate = request.candidate
+    if (done := ledger.find(candidate.key)) is not None:
+        sync_aliases(candidate.version.name, ledger, tracking)
+        anchor(done, tracking)
+        return outcome_of(candidate.version, PROMOTED, str(done.payload["reason"]), done)
+    if request.end is not None:
+        stop(candidate, REFUSED, _ended(request), ledger, tracking, lease)  # a kill may have left this out
+        raise PolicyRefusal(_ended(request))
+    try:
+        _judge_again(request, ledger)
+    except AlreadyChampionError:
+        sync_aliases(candidate.version.name, ledger, tracking)
+        return outcome_of(candidate.version, PROMOTED, "it is champion already")
+    except PolicyRefusal as refused:
+        _end(request, LAPSED, str(refused), ledger, lease)
+        stop(candidate, REFUSED, str(refused), ledger, tracking, lease)
+        raise
+    if not request.granted:
+        return outcome_of(candidate.version, AWAITING, request.said, request.entry)
+    approvals = [vote.payload["by"] | {"reason": vote.payload["reason"], "seq": vote.seq} for vote in request.votes]
+    return transact(candidate, ledger, tracking, lease, str(request.entry.payload["reason"]), approvals)
+
+
+def approve(
+    name: str,
+    version: str,
+    who: Person,
+    reason: str,
+    ledger: Ledger,
+    tracking: ModelRegistry,
+    models_root: Path | None = None,
+) -> PromotionRef:
+    """A person approves; the word that was still missing promotes, where everything still holds.
+
+    The same person twice counts once.
+
+    Raises:
+        UserError: no reason, or nothing is asked for this version. PolicyRefusal: this person may not, it was
+            rejected, its time ran out, or another version won. IntegrityError: the version's files are damaged.
+    """
+    reason = given_reason(reason)
+    with ledger.hold(lease_name(safe_name(name, "model name"))) as lease:
+        request = _asked(name, version, ledger)
+        candidate = request.candidate
+        if _is_open(request, ledger):
+            candidate.policy.allow_approval(who.name, candidate.requesters)
+            if models_root is not None:
+                digest = candidate.version.digest
+                check_kept(models_root / digest / MODEL, digest, candidate.title)
+            key = f"approval:{request.entry.seq}:{APPROVED}:{who.name.casefold()}"
+            ledger.append(APPROVAL, key, _word(request, APPROVED, reason, who), fence=lease)
+        return proceed(_of(ledger, request.entry.seq), ledger, tracking, lease)
+
+
+def reject(name: str, version: str, who: Person, reason: str, ledger: Ledger, tracking: ModelRegistry) -> PromotionRef:
+    """A person rejects: these bytes are refused for good, also for other runs.
+
+    Raises:
+        UserError: no reason, or nothing is asked for this version. PolicyRefusal: this person may not, or it has ended
+            already.
+    """
+    reason = given_reason(reason)
+    with ledger.hold(lease_name(safe_name(name, "model name"))) as lease:
+        request = _asked(name, version, ledger)
+        candidate = request.candidate
+        if not _is_open(request, ledger):
+            promoted = ledger.find(candidate.key) is not None
+            why = "was promoted already; `pilotline models rollback` takes it back" if promoted else _ended(request)
+            raise PolicyRefusal(f"{candidate.title}: {why}" if promoted else why)
+        candidate.policy.allow_approval(who.name, ())  # one who started the run may well take it back
+        entry = _end(request, REJECTED, reason, ledger, lease, who)
+        said = _ended(replace(request, end=entry))
+        stop(candidate, REFUSED, said, ledger, tracking, lease)
+        return outcome_of(candidate.version, REFUSED, said, entry)
+
+
+def follow_up(seq: int, ledger: Ledger, tracking: ModelRegistry) -> PromotionRef:
+    """How the request of this entry stands or ended, without anybody's word; a lapsed one is ended.
+
+    Raises:
+        UserError: there is no such request.
+    """
+    request = _of(ledger, seq)
+    candidate = request.candidate
+    with ledger.hold(lease_name(candidate.version.name)) as lease:
+        try:
+            return proceed(_of(ledger, seq), ledger, tracking, lease)
+        except PolicyRefusal as refused:
+            return outcome_of(candidate.version, REFUSED, str(refused), request.entry)
+
+
+def refuse_rejected(candidate: Candidate, ledger: Ledger) -> None:
+    """PolicyRefusal where a person rejected these very bytes before, in whatever run."""
+    for request in requests(ledger.entries(APPROVAL)):
+        said, end = request.entry.payload, request.end
+        same = (said["name"], said["digest"]) == (candidate.version.name, candidate.version.digest)
+        if same and end is not None and end.payload["event"] == REJECTED:
+            raise PolicyRefusal(_ended(request))
+
+
+def given_reason(reason: str) -> str:
+    """The reason in one line; UserError where there is none."""
+    text = " ".join(reason.encode("utf-8", "replace").decode().split())
+    if not text:
+        raise UserError("reason: say why, for the record (--reason)")
+    return text[:2000]
+
+
+def _judge_again(request: Request, ledger: Ledger) -> None:
+    """Time, rollout evidence and champion, as they are now; AlreadyChampionError where nothing is left to do."""
+    candidate = request.candidate
+    if ledger.now() >= request.expires:
+        hours = candidate.policy.expires_hours
+        raise PolicyRefusal(f"{candidate.title}: no approval within {hours:g} hours; it has to be judged again")
+    check(candidate)
+    unchanged(candidate)(ledger.entries(PROMOTION))
+
+
+def _asked(name: str, version: str, ledger: Ledger) -> Request:
+    """The latest request for a version."""
+    found = [
+        request
+        for request in requests(ledger.entries(APPROVAL))
+        if (request.entry.payload["name"], request.entry.payload["version"]) == (name, version)
+    ]
+    if not found:
+        raise UserError(
+            f"model {name} version {version}: nobody asked for an approval; `pilotline models history {name}` tells"
+        )
+    return found[-1]
+
+
+def _is_open(request: Request, ledger: Ledger) -> bool:
+    return request.end is None and ledger.find(request.candidate.key) is None
+
+
+def _of(ledger: Ledger, seq: int) -> Request:
+    for request in requests(ledger.entries(APPROVAL)):
+        if request.entry.seq == seq:
+            return request
+    raise UserError(f"ledger entry {seq}: is no request for approval")
+
+
+def _end(request: Request, event: str, reason: str, ledger: Ledger, lease: Lease, who: Person | None = None) -> Entry:
+    return ledger.append(APPROVAL, f"approval:{request.entry.seq}:end", _word(request, event, reason, who), fence=lease)
+
+
+def _word(request: Request, event: str, reason: str, who: Person | None) -> dict[str, Any]:
+    said = request.entry.payload
+    about = {name: said[name] for name in ("name", "version", "digest", "run_id")}
+    by = {"by": who.to_dict()} if who else {}
+    return about | {"event": event, "request": request.entry.seq, "reason": reason} | by
+
+
+def _ended(request: Request) -> str:
+    """Why it ended, in words."""
+    assert request.end is not None
+    payload = request.end.payload
+    if payload["event"] == LAPSED:
+        return str(payload["reason"])
+    return f"{request.candidate.title}: rejected by {payload['by']['name']}: {payload['reason']}"
