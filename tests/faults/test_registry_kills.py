@@ -12,6 +12,7 @@ from components.core.errors import TransientError
 from components.core.publish import is_whole
 from components.core.records import ModelVersionRef
 from components.registry import register as module
+from components.registry.aliases import ANCHOR
 from components.registry.history import history
 from components.registry.promote import promote
 from components.registry.register import register
@@ -28,7 +29,16 @@ from tests.fakes.judged import (
 )
 
 NAME = "triage"
-EFFECTS = {"ensure_version", "log_artifacts", "set_tags", "set_alias", "delete_alias", "append", "keep_model", "_publish"}
+EFFECTS = {
+    "ensure_version",
+    "log_artifacts",
+    "set_tags",
+    "set_alias",
+    "delete_alias",
+    "append",
+    "keep_model",
+    "_publish",
+}
 EFFECT_COUNT = 10  # of one registration and one promotion
 
 
@@ -68,6 +78,11 @@ class Deadly:
         return self._death.wrap(found) if name in EFFECTS else found
 
 
+def timeless(tags: dict[str, str]) -> dict[str, str]:
+    """Tags without the hash of the promotion's entry, which covers its time; the entry's number stays."""
+    return tags | {name: value.partition(":")[0] for name, value in tags.items() if name == ANCHOR}
+
+
 class Place:
     """Inputs, a fake registry and a ledger."""
 
@@ -96,7 +111,9 @@ class Place:
     def state(self) -> dict[str, Any]:
         """Everything that is left behind, times aside."""
         return {
-            "versions": [(v["version"], v["digest"], v["tags"], v["aliases"]) for v in self.tracking.versions(NAME)],
+            "versions": [
+                (v["version"], v["digest"], timeless(v["tags"]), v["aliases"]) for v in self.tracking.versions(NAME)
+            ],
             "ledger": [(entry.seq, entry.kind, entry.key, entry.payload) for entry in self.ledger.entries()],
             "story": [(item["version"], item["event"]) for item in history(NAME, self.ledger)],
             "files": {name: sorted(run["files"]) for name, run in self.tracking.runs.items()},
