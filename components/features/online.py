@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -30,17 +32,21 @@ from components.models.feature_source import FeatureSource
 
 HISTORY = "history"
 ONLINE, DESCRIPTION = "online.db", "online.json"
-EPOCH = datetime.fromtimestamp(0, UTC)
+EPOCH, MICROSECOND = datetime.fromtimestamp(0, UTC), timedelta(microseconds=1)
 UNKNOWN: dict[str, Any] = {"value": None, "as_of": "", "fresh": False}
 
 
 class _ViewRead(NamedTuple):
-    """What is read of a view: its table, join keys and features, and those asked for with their places."""
+    """What is read of a view: its table, the place of its key, its features, those asked for, and their places.
+
+    places: None where all are asked for, in their order.
+    """
 
     table: str
-    keys: tuple[str, ...]
+    key: int
     features: tuple[str, ...]
-    asked: tuple[tuple[str, int], ...]
+    asked: tuple[str, ...]
+    places: tuple[int, ...] | None
 
 
 def table_of(project: str, view: str) -> str:
@@ -158,20 +164,18 @@ class OnlineReader:
             code: computes the on-demand features among them.
         """
         self.features = tuple(features)
-        self._views = [
-            _ViewRead(
-                table_of(project, view.name),
-                tuple(sorted(view.join_keys)),
-                view.features,
-                tuple((name, view.features.index(name)) for name in features if name in view.features),
-            )
-            for view in service.views
-            if set(features) & set(view.features)
-        ]
-        self._keys = list(dict.fromkeys(view.keys for view in self._views))
+        views = [view for view in service.views if set(features) & set(view.features)]
+        self._keys = list(dict.fromkeys(tuple(sorted(view.join_keys)) for view in views))
+        self._views = []
+        for view in views:
+            asked = tuple(name for name in features if name in view.features)
+            places = None if asked == view.features else tuple(view.features.index(name) for name in asked)
+            key = self._keys.index(tuple(sorted(view.join_keys)))
+            self._views.append(_ViewRead(table_of(project, view.name), key, view.features, asked, places))
+        self._is_in_order = self.features == tuple(name for view in self._views for name in view.asked)
         self.join_keys = service.keys_of(features)
         self._on_demand, self._code = service.asked_of_request(features), code
-        self._store, self._ttl, self._stale = store, ttl, stale
+        self._store, self._ttl, self._stale = store, ttl // MICROSECOND, stale
 
     def read(
         self, entities: Mapping[str, str], request: Mapping[str, Any] | None = None, *, at: datetime | None = None
@@ -198,16 +202,20 @@ class OnlineReader:
         for key in self.join_keys:
             if key not in entities:
                 raise UserError(f"entities: {key!r} is missing; give {', '.join(self.join_keys)}")
-        keys = {names: key_of([str(entities[name]) for name in names]) for names in self._keys}
-        moment = at or datetime.now(UTC)
+        keys = [key_of([str(entities[name]) for name in names]) for names in self._keys]
+        now = time.time_ns() // 1000 if at is None else (at - EPOCH) // MICROSECOND
         found: dict[str, dict[str, Any]] = {}
-        entries = self._store.read([(view.table, keys[view.keys]) for view in self._views])
+        entries = self._store.read([(view.table, keys[view.key]) for view in self._views])
         for view, entry in zip(self._views, entries, strict=True):
-            if entry is not None:
-                self._answers(view, entry, moment, found)
+            if entry is None or entry.event > now:  # only a later value is kept: what was known at the moment is not
+                for name in view.asked:
+                    found[name] = dict(UNKNOWN)
+            else:
+                self._answers(view, entry, now, found)
         if self._on_demand:
+            moment = at or EPOCH + now * MICROSECOND
             self._compute({EVENT: moment, **entities, **(request or {})}, found)
-        return {name: found.get(name) or dict(UNKNOWN) for name in self.features}
+        return found if self._is_in_order else {name: found[name] for name in self.features}
 
     def _compute(self, request: dict[str, Any], found: dict[str, dict[str, Any]]) -> None:
         """Add the features of the on-demand views: as of the request."""
@@ -221,28 +229,29 @@ class OnlineReader:
                     known = None if math.isnan(value) else value
                     found[name] = {"value": known, "as_of": as_of, "fresh": True}
 
-    def _answers(self, view: _ViewRead, entry: Entry, moment: datetime, found: dict[str, dict[str, Any]]) -> None:
+    def _answers(self, view: _ViewRead, entry: Entry, now: int, found: dict[str, dict[str, Any]]) -> None:
         """Add the view's features that are asked for: all have the entry's time."""
-        time = EPOCH + timedelta(microseconds=entry.event)
-        if time > moment:  # only a later value is kept: what was known at the moment is not
-            return
-        as_of = time.isoformat()
-        fresh = not self._ttl or time + self._ttl >= moment
-        if not fresh and self._stale == "refuse":
+        as_of = _text_of(entry.event)
+        is_fresh = not self._ttl or entry.event + self._ttl >= now
+        if not is_fresh and self._stale == "refuse":
             raise PolicyRefusal(
-                f"feature {view.asked[0][0]}: is as of {as_of}, older than {self._ttl.days} days; materialize newer "
-                "values or set features.stale"
+                f"feature {view.asked[0]}: is as of {as_of}, older than {timedelta(microseconds=self._ttl).days} "
+                "days; materialize newer values or set features.stale"
             )
-        values = None
-        if fresh or self._stale == "fallback":
-            values = unpack_numbers(view.features, entry.body)
-            if values is None:
-                raise IntegrityError(
-                    f"online store: {view.table} holds other features than {', '.join(view.features)}; materialize it "
-                    "from a training set of this feature service, with --whole"
-                )
-        for name, place in view.asked:
-            found[name] = {"value": values[place] if values else None, "as_of": as_of, "fresh": fresh}
+        if not (is_fresh or self._stale == "fallback"):
+            for name in view.asked:
+                found[name] = {"value": None, "as_of": as_of, "fresh": False}
+            return
+        values = unpack_numbers(view.features, entry.body)
+        if values is None:
+            raise IntegrityError(
+                f"online store: {view.table} holds other features than {', '.join(view.features)}; materialize it "
+                "from a training set of this feature service, with --whole"
+            )
+        if view.places is not None:
+            values = [values[place] for place in view.places]
+        for name, value in zip(view.asked, values, strict=True):
+            found[name] = {"value": value, "as_of": as_of, "fresh": is_fresh}
 
     def close(self) -> None:
         """Close the store."""
@@ -255,6 +264,12 @@ class OnlineReader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+@lru_cache(maxsize=65536)
+def _text_of(microseconds: int) -> str:
+    """A moment as ISO 8601; many entities share one."""
+    return (EPOCH + microseconds * MICROSECOND).isoformat()
 
 
 class OnlineFeatures(OnlineReader):

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -26,7 +27,8 @@ INSERT INTO latest VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET event = excluded.event, created = excluded.created, body = excluded.body
 WHERE (excluded.event, excluded.created) >= (latest.event, latest.created)
 """
-READ = "SELECT event, created, body FROM latest WHERE view = ? AND key = ?"
+READ = "SELECT {at}, event, created, body FROM latest WHERE view = ? AND key = ?"
+KEYS_PER_READ = 100
 
 
 class SqliteLatest:
@@ -71,10 +73,19 @@ class SqliteLatest:
         return count
 
     def read(self, asked: Sequence[tuple[str, bytes]]) -> list[Entry | None]:
-        """The entry of each (table, key)."""
-        with self._told():
-            found = [self._connection.execute(READ, pair).fetchone() for pair in asked]
-        return [None if row is None else Entry(*row) for row in found]
+        """The entry of each (table, key), all of one moment where there are not more than a hundred."""
+        found: list[Entry | None] = [None] * len(asked)
+        for start in range(0, len(asked), KEYS_PER_READ):
+            part = asked[start : start + KEYS_PER_READ]
+            given = [value for pair in part for value in pair]
+            with self._lock:
+                try:
+                    rows = self._connection.execute(_select(len(part)), given).fetchall()
+                except sqlite3.Error as error:
+                    raise self._named(error) from error
+            for at, event, created, body in rows:
+                found[start + at] = Entry(event, created, body)
+        return found
 
     def mark(self, table: str) -> str:
         """How far a table is written."""
@@ -103,14 +114,22 @@ class SqliteLatest:
         with self._lock:
             try:
                 yield
-            except sqlite3.OperationalError as error:
-                raise TransientError(
-                    f"online store {self._path}: {error}; run again when its writer is done"
-                ) from error
-            except sqlite3.DatabaseError as error:
-                raise IntegrityError(
-                    f"online store {self._path}: is damaged ({error}); remove it and materialize"
-                ) from error
+            except sqlite3.Error as error:
+                raise self._named(error) from error
+
+    def _named(self, error: sqlite3.Error) -> Exception:
+        """The error as one of ours, where it is of the store."""
+        if isinstance(error, sqlite3.OperationalError):
+            return TransientError(f"online store {self._path}: {error}; run again when its writer is done")
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.ProgrammingError):
+            return IntegrityError(f"online store {self._path}: is damaged ({error}); remove it and materialize")
+        return error
+
+
+@lru_cache(maxsize=KEYS_PER_READ)
+def _select(count: int) -> str:
+    """One statement for many keys, as much faster than one a key as a call costs more than a look-up."""
+    return " UNION ALL ".join(READ.format(at=at) for at in range(count))
 
 
 def settle(path: Path) -> None:
