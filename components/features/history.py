@@ -140,7 +140,9 @@ def _sql(repo: Path, table: str) -> str:
 
 def _connect(rows: Rows) -> duckdb.DuckDBPyConnection:
     """A connection that sees the rows and nothing else: no file, no network, no extension."""
-    connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": False})
+    # Rows from Arrow are estimated as one, for which DuckDB would join ASOF by nested loops.
+    config: dict[str, Any] = {"autoinstall_known_extensions": False, "asof_loop_join_threshold": 0}
+    connection = duckdb.connect(":memory:", config=config)
     connection.execute("SET TimeZone = 'UTC'")
     connection.register("pilotline_clean", pa.Table.from_pandas(_all_columns(rows), preserve_index=False))
     connection.execute("SET enable_external_access = false")
