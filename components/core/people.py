@@ -6,6 +6,7 @@ therefore noted beside every claim. In a cluster the service account's access ri
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
@@ -14,10 +15,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from components.core.errors import PolicyRefusal, UserError
+from components.core.home import Home
+from components.core.publish import write_atomic
 from components.core.recipe import Recipe
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,127}")
 USER = "PILOTLINE_USER"
+STARTED_BY = "started_by.json"
 RUN, APPROVE, PROMOTE, ROLL_BACK = "run", "approve", "promote by hand", "roll back"
 ROLES = {RUN: ("runs",), APPROVE: ("approves",), PROMOTE: ("approves",), ROLL_BACK: ("runs", "approves")}
 
@@ -82,7 +86,7 @@ class Policy:
         named = self.may_approve
         if named is not None and who not in named:
             raise PolicyRefusal(f"{who} may not approve or reject; {', '.join(named) or 'nobody'} may")
-        if who in requesters and not self.requester_may_approve:
+        if who.casefold() in {name.casefold() for name in requesters} and not self.requester_may_approve:
             raise PolicyRefusal(f"{who} started the run and may not approve it; somebody else has to")
 
     @property
@@ -101,6 +105,22 @@ def identify(given: str | None = None) -> Person:
     if not NAME.fullmatch(name):
         raise UserError(f"{source} {name!r}: a person's name has letters, digits and . _ @ : - only, at most 128")
     return Person(name, source, os_user)
+
+
+def note_start(home: Home, run_id: str, who: Person) -> None:
+    """Keep with the run who started it; whoever resumes it is one more."""
+    path = home.run(run_id) / STARTED_BY
+    known = json.loads(path.read_text()) if path.exists() else []
+    if who.to_dict() not in known:
+        write_atomic(path, json.dumps([*known, who.to_dict()]))
+
+
+def starters(home: Home, run_id: str) -> tuple[str, ...]:
+    """Who started a run; where nobody noted it (a step alone, a pod), whoever runs this now."""
+    path = home.run(run_id) / STARTED_BY
+    if not path.exists():
+        return (identify().name,)
+    return tuple(dict.fromkeys(str(person["name"]) for person in json.loads(path.read_text())))
 
 
 def _os_user() -> str:

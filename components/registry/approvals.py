@@ -156,10 +156,10 @@ def approve(
     ledger: Ledger,
     tracking: ModelRegistry,
     models_root: Path | None = None,
-) -> PromotionRef:
+) -> tuple[PromotionRef, str]:
     """A person approves; the word that was still missing promotes, where everything still holds.
 
-    The same person twice counts once.
+    The same person twice counts once. Returns how it stands now, and the run that asked.
 
     Raises:
         UserError: no reason, or nothing is asked for this version. PolicyRefusal: this person may not, it was
@@ -176,11 +176,13 @@ def approve(
                 check_kept(models_root / digest / MODEL, digest, candidate.title)
             key = f"approval:{request.entry.seq}:{APPROVED}:{who.name.casefold()}"
             ledger.append(APPROVAL, key, _word(request, APPROVED, reason, who), fence=lease)
-        return proceed(_of(ledger, request.entry.seq), ledger, tracking, lease)
+        return proceed(_of(ledger, request.entry.seq), ledger, tracking, lease), candidate.run_id
 
 
-def reject(name: str, version: str, who: Person, reason: str, ledger: Ledger, tracking: ModelRegistry) -> PromotionRef:
-    """A person rejects: these bytes are refused for good, also for other runs.
+def reject(
+    name: str, version: str, who: Person, reason: str, ledger: Ledger, tracking: ModelRegistry
+) -> tuple[PromotionRef, str]:
+    """A person rejects: these bytes are refused for good, also for other runs. Returns the end and the run that asked.
 
     Raises:
         UserError: no reason, or nothing is asked for this version. PolicyRefusal: this person may not, or it has ended
@@ -198,7 +200,7 @@ def reject(name: str, version: str, who: Person, reason: str, ledger: Ledger, tr
         entry = _end(request, REJECTED, reason, ledger, lease, who)
         said = _ended(replace(request, end=entry))
         stop(candidate, REFUSED, said, ledger, tracking, lease)
-        return outcome_of(candidate.version, REFUSED, said, entry)
+        return outcome_of(candidate.version, REFUSED, said, entry), candidate.run_id
 
 
 def follow_up(seq: int, ledger: Ledger, tracking: ModelRegistry) -> PromotionRef:

@@ -8,10 +8,12 @@ from typing import Any
 
 from components.core.errors import IntegrityError, UserError
 from components.core.home import Home, safe_name
-from components.core.ledger import Ledger
-from components.registry import by_hand
+from components.core.ledger import Anchor, Ledger
+from components.core.people import Person
+from components.core.records import PromotionRef
+from components.registry import approvals, by_hand
 from components.registry import history as story
-from components.registry.aliases import CHAMPION, sync_aliases
+from components.registry.aliases import CHAMPION, anchors, sync_aliases
 from components.registry.champions import CANDIDATE, PROMOTION, champion
 from components.registry.ports import ModelRegistry
 from components.registry.store import check_kept
@@ -49,16 +51,40 @@ def history(home: Home, name: str, at: str | None = None) -> list[dict[str, Any]
         return found
 
 
-def promote(home: Home, name: str, version: str, reason: str) -> dict[str, Any]:
+def promote(home: Home, name: str, version: str, reason: str, who: Person | None = None) -> dict[str, Any]:
     """A person makes a version champion, without a rollout."""
     with _opened(home) as (ledger, tracking):
-        return by_hand.promote_by_hand(name, version, ledger, tracking, reason, home.models).to_dict()
+        return by_hand.promote_by_hand(name, version, ledger, tracking, reason, home.models, who).to_dict()
 
 
-def rollback(home: Home, name: str, reason: str) -> dict[str, Any]:
+def rollback(home: Home, name: str, reason: str, who: Person | None = None) -> dict[str, Any]:
     """Back to the champion before this one."""
     with _opened(home) as (ledger, tracking):
-        return by_hand.rollback(name, ledger, tracking, reason, home.models).to_dict()
+        return by_hand.rollback(name, ledger, tracking, reason, home.models, who).to_dict()
+
+
+def approve(home: Home, name: str, version: str, reason: str, who: Person) -> tuple[PromotionRef, str]:
+    """A person approves a candidate that awaits it; how it stands now, and the run that asked."""
+    with _opened(home) as (ledger, tracking):
+        return approvals.approve(name, version, who, reason, ledger, tracking, home.models)
+
+
+def reject(home: Home, name: str, version: str, reason: str, who: Person) -> tuple[PromotionRef, str]:
+    """A person refuses a candidate for good; how it ended, and the run that asked."""
+    with _opened(home) as (ledger, tracking):
+        return approvals.reject(name, version, who, reason, ledger, tracking)
+
+
+def follow_up(home: Home, seq: int) -> PromotionRef:
+    """How the request for approval in ledger entry `seq` stands or ended."""
+    with _opened(home) as (ledger, tracking):
+        return approvals.follow_up(seq, ledger, tracking)
+
+
+def ledger_anchors(home: Home) -> list[Anchor]:
+    """What the registry saw of the ledger; empty where the home has no registry yet."""
+    with _opened(home) as (ledger, tracking):
+        return [found for name in _names(ledger) for found in anchors(name, tracking)]
 
 
 def sync(home: Home, name: str) -> dict[str, Any]:
