@@ -1,0 +1,263 @@
+"""Approval by people, on SQLite and PostgreSQL: who counts, what is judged again, how a request ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.core.errors import IntegrityError, PolicyRefusal, UserError
+from components.core.ledger import Ledger
+from components.core.people import Person, Policy
+from components.core.records import ModelVersionRef, PromotionRef
+from components.registry.approvals import approve, follow_up, reject
+from components.registry.by_hand import promote_by_hand, rollback
+from components.registry.champions import PROMOTION, champion
+from components.registry.history import history
+from components.registry.promote import promote
+from tests.fakes.fake_tracking import FakeTracking
+from tests.fakes.judged import registered, rollout_report, version_ref
+
+NAME = "triage"
+TWO = Policy(runs=("ana",), approves=("ana", "bob", "carol"), reads=("dave",), required=2, expires_hours=2)
+
+
+def person(name: str) -> Person:
+    """Somebody who says so."""
+    return Person(name, "--as", "tester")
+
+
+class Desk:
+    """A registry, a ledger whose clock the test turns, and version 2 judged against version 1."""
+
+    def __init__(self, url: str, root: Path) -> None:
+        self.time = 1_800_000_000.0
+        self.ledger = Ledger(url, clock=self.now)
+        self.tracking = FakeTracking(root / "models")
+        registered(self.tracking, "3")
+        self.first = version_ref("1")
+        promote(self.first, rollout_report(self.first), self.ledger, self.tracking, "run-1")
+
+    def now(self) -> float:
+        """Seconds, a little later each time."""
+        self.time += 0.001
+        return self.time
+
+    def ask(self, number: str = "2", policy: Policy = TWO, run_id: str = "", champion: str = "1") -> PromotionRef:
+        """A run by ana brings a version up."""
+        version = version_ref(number, champion)
+        self.tracking.set_alias(NAME, "challenger", number)
+        run = run_id or f"run-{number}"
+        return promote(
+            version, rollout_report(version), self.ledger, self.tracking, run, policy=policy, requesters=("ana",)
+        )
+
+    def approve(self, name: str, number: str = "2", **options: Any) -> PromotionRef:
+        """Somebody approves."""
+        return approve(NAME, number, person(name), "looks good", self.ledger, self.tracking, **options)[0]
+
+    def reject(self, name: str, number: str = "2") -> PromotionRef:
+        """Somebody rejects."""
+        return reject(NAME, number, person(name), "wording\nis off", self.ledger, self.tracking)[0]
+
+    @property
+    def champion(self) -> str:
+        """The version in front, after a look that ledger and alias agree and the chain holds."""
+        live = champion(NAME, self.ledger)
+        assert live is not None
+        assert self.tracking.alias(NAME, "champion") == live.version
+        self.ledger.verify()
+        return live.version
+
+
+@pytest.fixture
+def desk(ledger_url: str, tmp_path: Path) -> Iterator[Desk]:
+    """Version 1 in front, nothing asked."""
+    made = Desk(ledger_url, tmp_path)
+    yield made
+    made.ledger.close()
+
+
+def test_enough_people_promote(desk: Desk) -> None:
+    """Awaited until the second of two approved; then champion, with who approved and why in the entry."""
+    asked = desk.ask()
+    assert asked.outcome == "awaiting_approval"
+    assert "needs 2 approvals of ana, bob, carol" in asked.reason
+    assert desk.champion == "1"
+    assert desk.approve("bob").outcome == "awaiting_approval"
+    assert desk.approve("bob").outcome == "awaiting_approval"  # the same word twice counts once
+    assert desk.champion == "1"
+    assert desk.approve("carol").outcome == "promoted"
+    assert desk.champion == "2"
+    entry = desk.ledger.entries(PROMOTION)[-1]
+    assert [(vote["name"], vote["os_user"], vote["reason"]) for vote in entry.payload["approvals"]] == [
+        ("bob", "tester", "looks good"),
+        ("carol", "tester", "looks good"),
+    ]
+    assert desk.tracking.alias(NAME, "challenger") is None
+    assert desk.approve("bob").outcome == "promoted"  # nothing left to do, and nothing done
+    assert len(desk.ledger.entries(PROMOTION)) == 2
+    assert [item["event"] for item in history(NAME, desk.ledger)][1:] == [
+        "requested", "approved", "approved", "promoted",
+    ]  # fmt: skip
+
+
+def test_the_run_asked_again_finds_its_request_and_its_end(desk: Desk) -> None:
+    """Waiting: the same answer and one entry. Approved: promoted."""
+    asked = desk.ask()
+    assert desk.ask() == asked == follow_up(asked.ledger_seq, desk.ledger, desk.tracking)
+    desk.approve("bob"), desk.approve("carol")
+    again = desk.ask()
+    assert (again.outcome, again.ledger_hash) == ("promoted", desk.ledger.entries(PROMOTION)[-1].hash)
+    assert follow_up(asked.ledger_seq, desk.ledger, desk.tracking) == again
+    assert len(desk.ledger.entries("approval")) == 3
+
+
+@pytest.mark.parametrize("name", ["ana", "dave", "eve"])
+def test_nobody_else_counts(desk: Desk, name: str) -> None:
+    """Who started the run, who only reads, who is not named: refused, and no entry."""
+    desk.ask()
+    before = len(desk.ledger.entries())
+    with pytest.raises(PolicyRefusal, match=f"^{name} .*may not approve"):
+        desk.approve(name)
+    assert len(desk.ledger.entries()) == before
+
+
+def test_one_who_started_the_run_counts_where_the_recipe_says_so(desk: Desk) -> None:
+    """requester_may_approve."""
+    desk.ask(policy=replace(TWO, requester_may_approve=True, required=1))
+    assert desk.approve("ana").outcome == "promoted"
+
+
+def test_another_spelling_of_the_starter_is_the_starter(desk: Desk) -> None:
+    """Also where anybody may approve."""
+    desk.ask(policy=Policy(required=1))
+    with pytest.raises(PolicyRefusal, match="started the run"):
+        desk.approve("ANA")
+    assert desk.approve("zoe").outcome == "promoted"
+
+
+def test_only_named_approvers_count_where_there_are_some(desk: Desk) -> None:
+    """approval.approvers narrows the role."""
+    desk.ask(policy=replace(TWO, required=1, approvers=("carol", "dave")))
+    for name in ("bob", "dave"):
+        with pytest.raises(PolicyRefusal, match="may not approve or reject; carol may"):
+            desk.approve(name)
+    assert desk.approve("carol").outcome == "promoted"
+
+
+def test_a_rejection_is_for_good(desk: Desk) -> None:
+    """No approval after it, and no other run brings the same bytes up again; the reason is told."""
+    asked = desk.ask()
+    desk.approve("bob")
+    ended = desk.reject("carol")
+    assert (ended.outcome, ended.reason) == ("refused", "model triage version 2: rejected by carol: wording is off")
+    with pytest.raises(PolicyRefusal, match="rejected by carol: wording is off"):
+        desk.approve("bob")
+    with pytest.raises(PolicyRefusal, match="rejected by carol"):
+        desk.reject("bob")
+    for run in ("run-2", "run-2.1"):
+        with pytest.raises(PolicyRefusal, match="rejected by carol"):
+            desk.ask(run_id=run)
+    with pytest.raises(PolicyRefusal, match="rejected by carol"):
+        desk.ask(run_id="run-9", policy=Policy())  # without a policy neither
+    with pytest.raises(PolicyRefusal, match="was stopped"):
+        promote_by_hand(NAME, "2", desk.ledger, desk.tracking, "all the same", who=person("bob"))
+    assert follow_up(asked.ledger_seq, desk.ledger, desk.tracking).outcome == "refused"
+    assert desk.champion == "1"
+    assert desk.tracking.alias(NAME, "challenger") is None
+
+
+def test_a_request_lapses(desk: Desk) -> None:
+    """A word that comes too late does not count; judged again by another run it can be approved."""
+    asked = desk.ask()
+    desk.approve("bob")
+    desk.time += 2 * 3600
+    with pytest.raises(PolicyRefusal, match="no approval within 2 hours; it has to be judged again"):
+        desk.approve("carol")
+    assert follow_up(asked.ledger_seq, desk.ledger, desk.tracking).outcome == "refused"
+    assert desk.champion == "1"
+    desk.ask(run_id="run-2.1")
+    assert desk.approve("bob").outcome == "awaiting_approval"  # the old word is not taken over
+    assert desk.approve("carol").outcome == "promoted"
+
+
+def test_a_lapsed_request_is_found_without_anybodys_word(desk: Desk) -> None:
+    """The run asked again says so."""
+    asked = desk.ask()
+    desk.time += 7201
+    with pytest.raises(PolicyRefusal, match="no approval within 2 hours"):
+        desk.ask()
+    assert follow_up(asked.ledger_seq, desk.ledger, desk.tracking).outcome == "refused"
+
+
+def test_the_champion_is_compared_again_when_the_last_word_is_given(desk: Desk) -> None:
+    """Another version won while people were thinking: the approved one is refused and told who won."""
+    desk.ask("2")
+    desk.ask("3")
+    desk.approve("bob", "2"), desk.approve("bob", "3")
+    assert desk.approve("carol", "3").outcome == "promoted"
+    with pytest.raises(PolicyRefusal, match="judged against champion 1, but version 3 won"):
+        desk.approve("carol", "2")
+    assert desk.champion == "3"
+
+
+def test_the_files_are_checked_when_somebody_approves(desk: Desk, tmp_path: Path) -> None:
+    """Bytes that are not those of the digest: no word counts."""
+    desk.ask()
+    with pytest.raises(IntegrityError, match="does not hold the bytes"):
+        desk.approve("bob", models_root=tmp_path / "models")
+    assert len(desk.ledger.entries("approval")) == 1
+
+
+def test_a_kill_between_the_last_word_and_the_promotion_is_mended(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run asked again promotes, once."""
+    asked = desk.ask()
+    desk.approve("bob")
+
+    def die(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("components.registry.approvals.transact", die)
+        with pytest.raises(KeyboardInterrupt):
+            desk.approve("carol")
+    assert champion(NAME, desk.ledger).version == "1"  # type: ignore[union-attr]
+    assert follow_up(asked.ledger_seq, desk.ledger, desk.tracking).outcome == "promoted"
+    assert desk.champion == "2"
+
+
+def test_nothing_asked_no_reason_no_name(desk: Desk) -> None:
+    """Said in a line each."""
+    with pytest.raises(UserError, match="nobody asked for an approval"):
+        desk.approve("bob")
+    with pytest.raises(UserError, match="say why"):
+        approve(NAME, "2", person("bob"), " \n ", desk.ledger, desk.tracking)
+    with pytest.raises(UserError, match="model name"):
+        approve("a/b", "2", person("bob"), "why", desk.ledger, desk.tracking)
+    with pytest.raises(UserError, match="is no request"):
+        follow_up(1, desk.ledger, desk.tracking)
+
+
+def test_by_hand_obeys_the_same_policy(desk: Desk) -> None:
+    """Nobody goes around the approvals; an earlier champion may come back; who only reads moves nothing."""
+    desk.ask(), desk.approve("bob"), desk.approve("carol")
+    candidate: ModelVersionRef = version_ref("3", "2")
+    payload = {"name": NAME, "version": "3", "digest": candidate.digest, "event": "registered", "reason": "ok"}
+    desk.ledger.append("candidate", "registered:run-3", payload)
+    with pytest.raises(PolicyRefusal, match="never was champion and the recipe asks for 2 approvals"):
+        promote_by_hand(NAME, "3", desk.ledger, desk.tracking, "urgent", who=person("bob"))
+    for name in ("dave", "eve"):
+        with pytest.raises(PolicyRefusal, match=f"{name} may not roll back"):
+            rollback(NAME, desk.ledger, desk.tracking, "why", who=person(name))
+    with pytest.raises(PolicyRefusal, match="dave may not promote by hand"):
+        promote_by_hand(NAME, "1", desk.ledger, desk.tracking, "why", who=person("dave"))
+    assert desk.champion == "2"
+    assert rollback(NAME, desk.ledger, desk.tracking, "complaints", who=person("ana")).version == "1"
+    desk.ledger.append("candidate", "registered:run-2", payload | {"version": "2", "digest": version_ref("2").digest})
+    assert promote_by_hand(NAME, "2", desk.ledger, desk.tracking, "mended", who=person("carol")).version == "2"
+    assert desk.champion == "2"
+    assert [entry.payload["by"]["name"] for entry in desk.ledger.entries(PROMOTION)[-2:]] == ["ana", "carol"]
