@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from components.core.recipe import Recipe
 
 INSTALLS = re.compile(r"\bpip3?\s+install\b|\bensurepip\b|\bpackages_to_install\s*=\s*\[\s*['\"]", re.IGNORECASE)
-GPU_FIELDS = ("nodeSelector", "tolerations")
+GPU_FIELDS = ("nodeSelector",)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,11 @@ class Package:
 
 
 def compile_pipeline(
-    pipeline_func: Any, out: Path, profile: str = "laptop", defaults: Mapping[str, Any] | None = None
+    pipeline_func: Any,
+    out: Path,
+    profile: str = "laptop",
+    defaults: Mapping[str, Any] | None = None,
+    on_gpus: bool = True,
 ) -> Path:
     """Compile a `@dsl.pipeline` function to `out`; the same input gives the same bytes.
 
@@ -60,6 +64,7 @@ def compile_pipeline(
         pipeline_func: the decorated function.
         out: file ending .yaml or .yml; written whole or not at all.
         profile: what the file is for; a gpu-pool file that names no pool, or a laptop file that does, is refused.
+        on_gpus: whether a gpu-pool file has a step on GPUs; not where training goes into a TrainJob or runs on CPUs.
         defaults: values that become the pipeline parameters' defaults.
 
     Raises:
@@ -77,7 +82,7 @@ def compile_pipeline(
         text = written.read_text(encoding="utf-8")
     package = parse_package(text, str(out))
     _refuse_installs(package, out)
-    _refuse_misfit(package, profile, out)
+    _refuse_misfit(package, profile, on_gpus, out)
     try:
         write_atomic(out, text)
     except OSError as error:
@@ -87,13 +92,18 @@ def compile_pipeline(
 
 def compile_retrain(recipe: Recipe, out: Path, profile: str, with_recipe: bool = True) -> Path:
     """Compile the retraining pipeline for a recipe's resources; the recipe becomes a default unless told otherwise."""
+    from components.training.backends.pools import pool_for
+    from pipelines.gpu_pools import for_cluster
     from pipelines.preflight import check_pool
     from pipelines.retrain import pipeline
 
+    recipe = for_cluster(recipe, profile)
     if profile == "gpu-pool":
         check_pool(recipe)
     defaults = {"recipe": recipe.to_json()} if with_recipe else {}
-    return compile_pipeline(pipeline(profile, recipe.resources), out, profile, defaults)
+    made = pipeline(profile, recipe.resources, recipe.training)
+    on_gpus = recipe.training.backend == "local" and pool_for(recipe.resources).has_gpus
+    return compile_pipeline(made, out, profile, defaults, on_gpus)
 
 
 def read_package(path: Path) -> Package:
@@ -139,9 +149,9 @@ def _refuse_installs(package: Package, out: Path) -> None:
                 )
 
 
-def _refuse_misfit(package: Package, profile: str, out: Path) -> None:
+def _refuse_misfit(package: Package, profile: str, on_gpus: bool, out: Path) -> None:
     pooled = [label for label, found in package.kubernetes.items() if all(found.get(name) for name in GPU_FIELDS)]
-    if profile == "gpu-pool" and not pooled:
+    if profile == "gpu-pool" and on_gpus and not pooled:
         raise PolicyRefusal(
             f"{out}: compiled for gpu-pool, but no step names a GPU pool; call apply_profile on the task"
         )

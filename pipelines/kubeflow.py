@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from components.core.digest import file_digest, value_digest
 from components.core.errors import UserError
 from components.core.home import safe_name
+from components.training.backends.pools import pool_for
 from pipelines.compile import Package, compile_retrain, read_package
 from pipelines.cron import check_cron
-from pipelines.gpu_pools import HOME_MOUNT
+from pipelines.gpu_pools import for_cluster, on_pool
 from pipelines.kubeflow_client import NAMESPACE, answering, connect
 from pipelines.kubeflow_lookup import active_run, described, ensure_version, recurring_runs, replace
 
@@ -213,7 +214,8 @@ def schedule(
 
 def submit_retrain(recipe: Recipe, host: str, profile: str, experiment: str, cluster_home: str) -> dict[str, Any]:
     """`pilotline submit`: compile the retraining pipeline, upload it as git-<sha> and start a run of the recipe."""
-    _check_cluster_home(cluster_home)
+    recipe = for_cluster(recipe, profile or recipe.resources.profile)
+    _check_cluster_home(cluster_home, recipe)
     with _retrain(recipe, profile) as (package, version_name, arguments):
         key = value_digest([recipe.digest, cluster_home, file_digest(package)])[:12]
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -244,8 +246,9 @@ def schedule_retrain(
     check_cron(cron)
     if "[[" in recipe.to_json():
         raise UserError("recipe: a value holds '[[', which Kubeflow Pipelines takes for a macro; write it otherwise")
+    recipe = for_cluster(recipe, profile or recipe.resources.profile)
     timed = recipe.model_copy(update={"source": recipe.source.model_copy(update={"until": SCHEDULED_DAY})})
-    _check_cluster_home(cluster_home)
+    _check_cluster_home(cluster_home, recipe)
     with _retrain(recipe, profile) as (package, version_name, arguments):
         run_id = f"{recipe.name}-{SCHEDULED_SECOND}"
         arguments |= {"home": cluster_home, "run_id": run_id, "recipe": timed.to_json()}
@@ -280,11 +283,12 @@ def check_arguments(package: Package, arguments: Mapping[str, Any]) -> None:
         raise UserError(f"argument {missing[0]!r}: pipeline {package.name} needs it and has no default")
 
 
-def _check_cluster_home(cluster_home: str) -> None:
-    """Every pod mounts the shared claim at HOME_MOUNT: a home elsewhere would be lost with the pod."""
-    if cluster_home != HOME_MOUNT and not cluster_home.startswith(f"{HOME_MOUNT}/"):
+def _check_cluster_home(cluster_home: str, recipe: Recipe) -> None:
+    """Every pod mounts the shared claim at one place: a home elsewhere would be lost with the pod."""
+    mount = pool_for(on_pool(recipe.resources)).volume.mount
+    if cluster_home != mount and not cluster_home.startswith(f"{mount}/"):
         raise UserError(
-            f"--cluster-home {cluster_home!r}: the shared volume is mounted at {HOME_MOUNT}; name a folder there"
+            f"--cluster-home {cluster_home!r}: the shared volume is mounted at {mount}; name a folder there"
         )
 
 

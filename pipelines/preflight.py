@@ -34,14 +34,17 @@ def check_rollout(recipe: Recipe, engine: str, gpus: int = 0, memory_gib: float 
 def check_pool(recipe: Recipe) -> None:
     """Before a file for a GPU pool is compiled: PolicyRefusal where training cannot fit the pool's GPUs."""
     from components.planner.training import plan_training, request_from
-    from pipelines.gpu_pools import DEFAULT_GPUS, pool_for
+    from components.training.backends.launch import place
+    from pipelines.gpu_pools import on_pool
 
-    pool = pool_for(recipe.resources)
-    gpus = recipe.resources.gpus or DEFAULT_GPUS
+    where = place(on_pool(recipe.resources), recipe.training.ranks)
+    if not where.gpus_per_node:
+        return
+    pool, gpus = where.pool, recipe.training.ranks  # a GPU a rank
     asked = {name: value for name, value in training_of(recipe).items() if name != "global_batch"} | {
         "gpus": gpus,
-        "gpu": pool.accelerator,
-        "micro_batch": math.ceil(recipe.training.batch_size / gpus),
+        **({"gpu": pool.planner_gpu} if pool.planner_gpu else {"gpu_memory_gib": pool.memory_gib}),
+        "micro_batch": math.ceil(recipe.training.batch_size / recipe.training.accumulation / gpus),
         "accumulation": 1,
         "strategy": "single" if gpus == 1 else ("ddp", "zero1", "zero2", "zero3")[recipe.training.zero_stage],
         "offload": "none",
@@ -52,7 +55,7 @@ def check_pool(recipe: Recipe) -> None:
     plan = plan_training(request_from(asked))
     if not plan.feasible:
         raise PolicyRefusal(
-            f"recipe {recipe.name}: training needs {plan.predicted_peak_gib:.0f} GiB a GPU, pool {pool.accelerator} "
+            f"recipe {recipe.name}: training needs {plan.predicted_peak_gib:.0f} GiB a GPU, pool {pool.name} "
             f"has {plan.usable_gib:.0f} ({gpus} GPUs, {plan.strategy}); raise resources.gpus, choose another "
             "resources.accelerator, or take a smaller model or batch"
         )

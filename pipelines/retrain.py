@@ -5,7 +5,7 @@ from typing import Any
 from kfp import dsl
 
 from components.contract.component import guard, validate
-from components.core.recipe import Resources
+from components.core.recipe import Resources, Training
 from components.evaluation.component import evaluate
 from components.features.component import featurise
 from components.ingestion.component import ingest
@@ -18,8 +18,11 @@ from pipelines.gpu_pools import apply_profile
 NAME = "pilotline-retrain"
 
 
-def pipeline(profile: str = "laptop", resources: Resources | None = None) -> Any:
-    """The pipeline function for a profile and a recipe's resources, which change only platform settings."""
+def pipeline(profile: str = "laptop", resources: Resources | None = None, training: Training | None = None) -> Any:
+    """The pipeline function for a profile and a recipe's resources, which change only platform settings.
+
+    Of the training section only ranks and back-end are read: they say how many GPUs the training step asks for.
+    """
 
     @dsl.pipeline(name=NAME, display_name="Pilotline: retrain, gate, canary, promote", description=__doc__)
     def retrain(
@@ -47,7 +50,7 @@ def pipeline(profile: str = "laptop", resources: Resources | None = None) -> Any
         def placed(task: dsl.PipelineTask, title: str, cached: bool = True) -> dsl.PipelineTask:
             task.set_display_name(title)
             task.set_caching_options(cached)
-            apply_profile(task, task.component_spec.name, profile, resources)
+            apply_profile(task, task.component_spec.name, profile, resources, training)
             return task
 
         last = placed(finish(**common), "Outcome and report", cached=False)

@@ -310,7 +310,9 @@ def test_retraining_is_submitted_as_a_version_named_by_the_revision(fake: FakeKf
     done = submit_retrain(recipe, fake.url, "gpu-pool", "pilotline", "/pilotline")
     assert done["version_name"] == f"git-{git_revision()}"
     sent = fake.runs[done["run_id"]]["runtime_config"]["parameters"]
-    assert parse_recipe(sent["recipe"]).digest == recipe.digest
+    arrived = parse_recipe(sent["recipe"])
+    assert arrived.resources.profile == "gpu-pool"
+    assert arrived.model_copy(update={"resources": recipe.resources}).digest == recipe.digest
     assert re.fullmatch(r"laptop-\d{8}T\d{6}Z", sent["run_id"])
     assert sent["code_version"].startswith("src-")
     assert sent["home"] == "/pilotline"

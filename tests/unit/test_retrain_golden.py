@@ -42,11 +42,22 @@ def test_the_training_step_is_on_a_gpu_pool(tmp_path: Path) -> None:
     assert list(train["nodeSelector"]["labels"].values()) == ["NVIDIA-H100-80GB-HBM3"]
     assert train["tolerations"][0]["key"] == "nvidia.com/gpu"
     assert train["emptyDirMounts"][0]["medium"] == "Memory"
-    assert train["podMetadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "night"}
+    assert train["podMetadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "night"
     assert train["secretAsEnv"]
     accelerator = package.executors["exec-train"]["container"]["resources"]["accelerator"]
     assert (accelerator["resourceType"], accelerator["resourceCount"]) == ("nvidia.com/gpu", "4")
     assert [label for label, found in package.kubernetes.items() if "nodeSelector" in found] == ["exec-train"]
+
+
+def test_a_step_that_starts_a_trainjob_waits_without_a_gpu(tmp_path: Path) -> None:
+    """The TrainJob takes the GPUs: a step that held some meanwhile would wait for itself in a full queue."""
+    recipe = load_recipe(locate("laptop"), ["resources.accelerator=h100", "training.backend=trainjob"])
+    package = read_package(compile_retrain(recipe, tmp_path / "a.yaml", "gpu-pool"))
+    settings = package.kubernetes["exec-train"]
+    assert not {"nodeSelector", "tolerations", "emptyDirMounts", "podMetadata"} & set(settings)
+    assert "accelerator" not in package.executors["exec-train"]["container"]["resources"]
+    assert settings["secretAsEnv"]
+    assert int(settings["activeDeadlineSeconds"]) == 24 * 3600
 
 
 def test_parameters_are_described() -> None:
