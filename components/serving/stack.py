@@ -19,13 +19,14 @@ from components.core.paths import PROJECT_ROOT
 from components.core.processes import end, free_port, spawn, tail, wait_until
 from components.core.protocols import Decision, Served
 from components.core.recipe import Recipe
-from components.serving.control import ARMS, CANARY, ArmState, ServingState, write_state
+from components.serving.control import ARMS, CANARY, STABLE, ArmState, ServingState, write_state
 from components.serving.decision_log import DECISION_LOG
 from components.serving.engines import Choice, choose
 from components.serving.golden import score_rows
 from components.serving.load import Drive
 from components.serving.replica import Replica, ReplicaSpec
 from components.serving.router.envoy import Envoy
+from components.serving.router.interface import ALL_ON_STABLE, Backend
 from components.serving.scoring_service import ServiceConfig
 from components.serving.shadows import Shadows, pending
 
@@ -96,7 +97,7 @@ class LocalStack:
         """
         with ExitStack() as stack:
             stack.callback(self._end_service)
-            stack.callback(self.router.stop)
+            stack.callback(self.router.close)
             self.router.start()
             self._publish_state()
             self._start_service()
@@ -148,7 +149,7 @@ class LocalStack:
         except BaseException:
             self._replicas.pop(arm).stop(lambda: 0)
             raise
-        self.router.set_backend(arm, replica.port)
+        self.router.set_arm(arm, Backend("127.0.0.1", replica.port))
         about = ArmState(
             name=self._recipe.model.name,
             version=version,
@@ -167,11 +168,11 @@ class LocalStack:
             return
         if arm in self._state.arms:
             if arm == CANARY:
-                self.router.set_weight(0)
+                self.router.set_weights(ALL_ON_STABLE)
                 self._change(weight=0.0, shadow=False)
             self._change(arms={name: about for name, about in self._state.arms.items() if name != arm})
         self._replicas.pop(arm).stop(lambda: self.router.active(arm))
-        self.router.set_backend(arm, None)
+        self.router.set_arm(arm, None)
 
     def served(self, arm: str) -> Served:
         """The record of an arm's replica; UserError where there is none."""
@@ -192,7 +193,7 @@ class LocalStack:
             raise UserError(f"weight {percent}: a percentage between 0 and 100")
         if percent and CANARY not in self._state.arms:
             raise UserError(f"weight {percent}: no canary is being served; start one first")
-        self.router.set_weight(percent)
+        self.router.set_weights({STABLE: 100 - percent, CANARY: percent})
         self._change(weight=percent / 100)
 
     def set_shadow(self, on: bool) -> None:

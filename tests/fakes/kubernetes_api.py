@@ -424,10 +424,10 @@ class _Call:
         for fault in self.api.faults:
             if fault.times > 0 and self.verb in fault.verbs and fault.path in path:
                 fault.times -= 1
-                if fault.before is not None:
-                    fault.before()
-                else:
+                if fault.before is None:
                     raise ApiError(fault.status, "InternalError", "planted failure")
+                fault.before()
+                return
 
     def _permit(self) -> None:
         """Role-based access as the API server judges it: group, resource (with subresource), verb, name."""

@@ -56,7 +56,7 @@ def _raw(url: str, head: str, body: bytes = b"") -> int:
 @pytest.mark.parametrize("request_line", [
     "GET /metrics", "GET /health", "POST /tokenize", "POST /detokenize", "POST /invocations",
     "POST /generative_scoring", "POST /scale_elastic_ep", "GET /docs", "GET /openapi.json", "GET /version",
-    "POST /v1/chat/completions", "GET /",
+    "POST /v1/embeddings", "GET /v1/chat/completions", "GET /",
     "GET /v1/models/../../metrics", "GET /v1/models/..%2f..%2fmetrics", "GET /v1/models%2f..%2f..%2fmetrics",
     "GET /v1/models/%2e%2e/%2e%2e/metrics", "GET //metrics", "GET /v1//../metrics", "GET /./metrics",
     "GET /v1/models/x",

@@ -1,1 +1,5 @@
-"""Routers: what stands between the scoring service and the replicas, one file an engine."""
+"""Routers: what stands between callers and the replicas.
+
+`interface.Router` says what one is; the adapters are `envoy` (a process of this machine) and `gateway` (a Gateway API
+HTTPRoute in a cluster), and both pass the same test suite.
+"""
