@@ -16,6 +16,7 @@ from components.core.home import Home
 from pipelines.contract_cli import add_contract_verbs
 from pipelines.features_cli import add_features_verbs
 from pipelines.plan_cli import add_plan_verbs
+from pipelines.training_cli import add_training_verbs
 
 EPILOG = """exit status: 0 done, 1 failed, 2 bad usage or input, 3 a deliberate no, 4 waiting for a person.
 State lies in --home, $PILOTLINE_HOME or ./.pilotline."""
@@ -46,6 +47,8 @@ def parser() -> argparse.ArgumentParser:
     add_contract_verbs(_group(verbs, "contract", "data contracts"), _verb, _print)
     features = _group(verbs, "features", "the feature store: registry, online values, parity")
     add_features_verbs(features, _verb, _print, _recipe_options, _recipe)
+    training = _group(verbs, "training", "training jobs on a cluster: their file, state, log and end")
+    add_training_verbs(training, _verb, _print, _recipe_options, _recipe)
     add_plan_verbs(_group(verbs, "plan", "does it fit, on how many GPUs, how fast"), _verb, _print)
     _add_models(verbs)
     ledger = _group(verbs, "ledger", "the append-only record of what happened")
