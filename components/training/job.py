@@ -11,13 +11,40 @@ from components.core.errors import IntegrityError, PilotlineError, UserError, on
 from components.core.publish import write_atomic
 from components.core.recipe import Recipe, parse_recipe
 from components.core.records import TrainingSetRef
+from components.training.failpoints import reached
 
-FORMAT = 1  # raised when the meaning of a checkpoint folder changes
-NOT_IN_KEY = {"backend", "checkpoint_every_steps", "keep_checkpoints", "timeout_minutes"}  # change no weight
+FORMAT = 2  # raised when the meaning of a checkpoint folder changes
+PREEMPTED, ROLLED_BACK = 75, 76  # exit status of ranks: told to end and saved; a bad step is to be left out
+NOT_IN_KEY = {  # where and how, but not what is computed: a job goes on with other values of these
+    "accumulation",
+    "activation_checkpointing",
+    "backend",
+    "checkpoint_every_minutes",
+    "checkpoint_every_steps",
+    "checkpoint_in_background",
+    "grace_seconds",
+    "keep_checkpoints",
+    "max_skips",
+    "offload_optimizer",
+    "offload_parameters",
+    "on_nan",
+    "peak_tflops",
+    "ranks",
+    "restart_wait_seconds",
+    "restarts",
+    "spike_factor",
+    "stall_minutes",
+    "timeout_minutes",
+    "zero_stage",
+}
 
 
 def training_key(recipe: Recipe, ref: TrainingSetRef, code_version: str = "") -> str:
-    """sha256 of all that determines the weights: training set, inputs, model and training sections, and the code."""
+    """sha256 of all that determines the weights: training set, inputs, model and training sections, and the code.
+
+    The number of ranks, the ZeRO stage and the accumulation are not part of it: with the global batch the same they
+    change weights by rounding alone, and a job may go on in another shape.
+    """
     training = recipe.training.model_dump(mode="json", exclude=NOT_IN_KEY)
     return value_digest(
         {
@@ -59,6 +86,21 @@ class Job:
         """Where the job is written for the ranks."""
         return self.folder / "job.json"
 
+    @property
+    def beats(self) -> Path:
+        """Signs of progress, a file a rank."""
+        return self.folder / "beats"
+
+    @property
+    def preempted_file(self) -> Path:
+        """There when ranks were told to end and have published a checkpoint."""
+        return self.folder / "preempted.json"
+
+    @property
+    def skipped_file(self) -> Path:
+        """Steps that are left out after a rollback."""
+        return self.folder / "skipped.json"
+
     def error_file(self, rank: int) -> Path:
         """Where a rank leaves its error."""
         return self.folder / f"error-{rank}.json"
@@ -70,6 +112,7 @@ class Job:
                 f"{self.folder}: holds checkpoints of another recipe or training set ({found[:12]}); remove it"
             )
         write_atomic(self.file, json.dumps({"key": self.key, "recipe": json.loads(self.recipe.to_json())}))
+        reached("launch.job")
 
     @classmethod
     def read(cls, path: Path) -> Job:
@@ -85,6 +128,27 @@ class Job:
         kind = error.kind if isinstance(error, PilotlineError) else "failed"
         text = one_line(error) if isinstance(error, PilotlineError) else f"{type(error).__name__}: {one_line(error)}"
         write_atomic(self.error_file(rank), json.dumps({"kind": kind, "error": text[:600]}))
+        reached("launch.error")
+
+    def note_preempted(self, step: int) -> None:
+        """Say for the launcher that the ranks ended in good order after the checkpoint of `step`."""
+        write_atomic(self.preempted_file, json.dumps({"step": step}))
+        reached("preempt.noted")
+
+    def preempted(self) -> int | None:
+        """The step after which the ranks were told to end; None where they were not."""
+        values = _read(self.preempted_file)
+        return int(values["step"]) if isinstance(values, dict) and "step" in values else None
+
+    def note_skipped(self, steps: list[int]) -> None:
+        """Remember the steps to leave out; part of every later checkpoint's state as well."""
+        write_atomic(self.skipped_file, json.dumps(steps))
+        reached("rollback.noted")
+
+    def skipped(self) -> list[int]:
+        """Steps to leave out, noted by a rollback."""
+        values = _read(self.skipped_file)
+        return [int(step) for step in values] if isinstance(values, list) else []
 
     def errors(self) -> list[dict[str, str]]:
         """Errors that ranks left."""
@@ -94,3 +158,13 @@ class Job:
         """Forget errors of an earlier attempt."""
         for path in self.folder.glob("error-*.json"):
             path.unlink()
+        reached("launch.errors")
+
+
+def _read(path: Path) -> object:
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise IntegrityError(f"{path}: cannot be read ({one_line(error)}); remove the folder {path.parent}") from error

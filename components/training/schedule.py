@@ -29,11 +29,25 @@ def rows_of_step(labels: NDArray[Any], training: Training, step: int) -> NDArray
 
 
 def learning_rate(training: Training, step: int) -> float:
-    """Linear warm-up, then a cosine from `learning_rate` down to its final share."""
+    """Linear warm-up, then the schedule from `learning_rate` down to its final share (`constant` stays where it is)."""
     done = step / training.steps
     warm = min(1.0, (step + 1) / max(1.0, training.warmup_share * training.steps))
     low = training.final_learning_rate_share
-    return training.learning_rate * warm * (low + (1.0 - low) * 0.5 * (1.0 + math.cos(math.pi * done)))
+    if training.schedule == "constant":
+        return training.learning_rate * warm
+    left = 0.5 * (1.0 + math.cos(math.pi * done)) if training.schedule == "cosine" else 1.0 - done
+    return training.learning_rate * warm * (low + (1.0 - low) * left)
+
+
+def parts_of_rank(training: Training, rank: int, ranks: int) -> list[slice]:
+    """The slices of a step's batch that are a rank's micro-batches, in order.
+
+    Micro-batch by micro-batch the ranks stand side by side, so that all of them together have read the batch's rows
+    in the same order whatever their number and the accumulation.
+    """
+    micro = training.batch_size // (ranks * training.accumulation)
+    firsts = [(turn * ranks + rank) * micro for turn in range(training.accumulation)]
+    return [slice(first, first + micro) for first in firsts]
 
 
 def average_weight(training: Training, step: int) -> float:

@@ -8,30 +8,29 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from components.core.engine_time import engine_time
-from components.core.errors import KINDS, IntegrityError, PilotlineError, TransientError, UserError
-from components.core.processes import tail
+from components.core.errors import IntegrityError, TransientError, UserError
 from components.core.publish import is_whole, publishing, verify
 from components.core.recipe import Recipe
 from components.core.records import CheckpointRef, ModelRef, TrainingSetRef
 from components.models.files import model_digest
 from components.models.signing import SIGNATURE_FILE
 from components.models.spec import spec_for
-from components.training.backends.local import run_ranks
+from components.training.backends.launch import Backend, Ended, Launch, Watch, attempt, backend_for
 from components.training.checkpoints import checkpoint_folder, saved_steps
 from components.training.disk import in_words
+from components.training.failpoints import reached
 from components.training.job import Job, training_key
 from components.training.progress import Forwarder
+from components.training.restart import train_to_the_end
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from components.tracking.mlflow_tracking import Tracking
-
-ATTEMPTS = 3
 
 
 def train(
@@ -79,7 +78,8 @@ def train(
             mlflow_run = _start_tracking(tracking, job, ref, run_id)
             forwarder = Forwarder(job.progress, tracking, mlflow_run)
             try:
-                _train_to_the_end(job, log, forwarder)
+                ranks = _Ranks(backend_for(recipe), Launch(key, job.file, recipe, log))
+                train_to_the_end(job, ranks, log, forwarder)
                 model = _publish(job, ref, out, mlflow_run, sign)
             except BaseException:
                 forwarder.close("FAILED")
@@ -105,8 +105,7 @@ def _verified(training_set: Path) -> TrainingSetRef:
 
 def _check(recipe: Recipe, ref: TrainingSetRef) -> None:
     """Refuse what could only fail, or learn nothing, hours later."""
-    if recipe.training.backend != "local":
-        raise UserError(f"training.backend {recipe.training.backend!r} cannot run here; use 'local'")
+    backend_for(recipe)  # refuses what it cannot honour
     if missing := [name for name in recipe.features.model_inputs if name not in ref.features]:
         raise UserError(
             f"recipe: features.model_inputs names {missing[0]!r}, which the training set does not hold"
@@ -134,6 +133,7 @@ def _prepare(job: Job, ref: TrainingSetRef, training_set: Path) -> None:
     frames = [_read(training_set / f"{name}.parquet", columns) for name in ("train", "validation")]
     with publishing(job.prepared, key=job.key) as staging:
         preparation.prepare(job.recipe, ref, *frames, staging)
+    reached("launch.prepared")
 
 
 def _read(path: Path, columns: list[str]) -> pd.DataFrame:
@@ -147,37 +147,18 @@ def _read(path: Path, columns: list[str]) -> pd.DataFrame:
         ) from error
 
 
-def _train_to_the_end(job: Job, log: Path, forwarder: Forwarder) -> None:
-    """Run ranks until the export is published; the whole gang starts again when one of them dies."""
-    if is_whole(job.final):
-        return
-    training = job.recipe.training
-    deadline = time.monotonic() + training.timeout_minutes * 60
-    for attempt in range(1, ATTEMPTS + 1):
-        job.clear_errors()
-        with engine_time("torchrun"):
-            status = run_ranks(job.file, training.ranks, log, max(1.0, deadline - time.monotonic()), forwarder.tick)
-        forwarder.flush()
-        if status == 0 and is_whole(job.final):
-            return
-        reason = _reason(job, status, log)
-        with log.open("a") as stream:
-            stream.write(f"[training] attempt {attempt} of {ATTEMPTS} ended with status {status}: {reason}\n")
-    saved = saved_steps(job.folder)
-    where = f"its checkpoint of step {saved[-1]}" if saved else "the first step"
-    raise TransientError(f"training failed {ATTEMPTS} times ({reason}); run again to continue from {where}; log: {log}")
+@dataclass(frozen=True)
+class _Ranks:
+    """The job's ranks on the recipe's back-end."""
 
+    backend: Backend
+    launch: Launch
 
-def _reason(job: Job, status: int, log: Path) -> str:
-    """Why the ranks ended; errors that trying again cannot mend are raised."""
-    errors = job.errors()
-    for error in errors:
-        kind = KINDS.get(error["kind"], PilotlineError)
-        if kind in (UserError, IntegrityError):
-            raise kind(error["error"])
-    if len(errors) == job.recipe.training.ranks:
-        return errors[0]["error"]
-    return "a rank died" if errors else f"torchrun ended with status {status}: {tail(log, 2)[-200:]}"
+    def run(self, seconds: float, watch: Watch) -> Ended:
+        return attempt(self.backend, self.launch, seconds, watch)
+
+    def cancel(self) -> None:
+        self.backend.cancel(self.launch)
 
 
 def _publish(
@@ -195,8 +176,8 @@ def _publish(
             training_set_digest=ref.digest,
             recipe_digest=job.recipe.digest,
             steps=result["steps"],
-            world_size=job.recipe.training.ranks,
-            zero_stage=job.recipe.training.zero_stage,
+            world_size=result["world_size"],
+            zero_stage=result["zero_stage"],
             checkpoint=CheckpointRef.read(checkpoint_folder(job.folder, steps[-1])) if steps else None,
             mlflow_run_id=mlflow_run,
             labels=tuple(job.recipe.model.labels),
@@ -207,6 +188,7 @@ def _publish(
         model.write(staging)
         if sign is not None:
             sign(staging / "model", staging / SIGNATURE_FILE)
+    reached("launch.published")
     return model
 
 
@@ -245,4 +227,5 @@ def _alone(folder: Path, seconds: float = 20.0) -> Iterator[None]:
                         f"{folder}: another run trains this very job; run again when it is done"
                     ) from error
                 time.sleep(0.2)
+        reached("launch.lock")
         yield

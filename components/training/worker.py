@@ -5,13 +5,10 @@ Run by a launcher as `python -m torch.distributed.run ... -m components.training
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import os
-import resource
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,19 +16,27 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
 
 from components.core.errors import UserError
 from components.core.processes import die_with_parent
-from components.core.publish import publishing
-from components.core.records import CheckpointRef
-from components.models.calibration import fit_platt, log_loss, prior_shift, rank_auc
+from components.core.publish import publishing, write_atomic
+from components.models.calibration import Calibration, fit_platt, log_loss, prior_shift, rank_auc
 from components.models.spec import spec_for
-from components.training.checkpoints import AVERAGES, STATE, checkpoint_folder, newest_whole, prune
+from components.training.averages import Average
 from components.training.disk import in_words
-from components.training.engine import Engine, engine_files
+from components.training.engine import Engine, precision_of
+from components.training.failpoints import reached
 from components.training.job import Job
-from components.training.schedule import average_weight, is_check, is_logged, learning_rate, rows_of_step
+from components.training.saving import Saver
+from components.training.schedule import (
+    average_weight,
+    is_check,
+    is_logged,
+    learning_rate,
+    parts_of_rank,
+    rows_of_step,
+)
+from components.training.speed import MEASURED, Meter, memory_gib, peak_flops
 
 
 @dataclass
@@ -43,6 +48,8 @@ class State:
     best_step: int = 0
     checks_since_best: int = 0
     curve: list[dict[str, float]] = field(default_factory=list)
+    recent: list[float] = field(default_factory=list)  # losses behind the running median, see guard.py
+    skipped: list[int] = field(default_factory=list)  # steps that were left out
 
     def to_json(self) -> str:
         """JSON text; the best loss is null before the first check."""
@@ -64,60 +71,74 @@ class Rank:
         self.job, self.training = job, job.recipe.training
         self.task = spec_for(job.recipe.model.family).task.Task(job.recipe, job.prepared)
         network = self.task.network()
-        self.average = copy.deepcopy(network).requires_grad_(False)  # running average of the weights
-        self.best: list[torch.Tensor] = [p.clone() for p in self.average.parameters()]
+        shared = self.training.zero_stage < 3 and precision_of(self.training) == "fp32"
+        self.average = Average(network, shared=shared)
         self.objective = self.task.objective(network)
         self.engine = Engine(self.objective, self.training)
+        self.average.to(self.engine.device)
+        peak = peak_flops(self.training.peak_tflops, self.engine.device, self.engine.precision)
+        self.meter = Meter(self.engine.communication, peak)
         self.state = State()
         self.resumed_from = 0
         self.chief = self.engine.rank == 0
-        share = self.training.batch_size // self.engine.ranks
-        self.part = slice(self.engine.rank * share, (self.engine.rank + 1) * share)
+        self.parts = parts_of_rank(self.training, self.engine.rank, self.engine.ranks)
+        self.saver = Saver(self, say if self.chief else silent)
 
     def run(self) -> None:
         """Train from the newest whole checkpoint to the end, and publish the export."""
         self.resume()
-        self.begin_clock()
-        while self.state.step < self.training.steps and self.state.checks_since_best < self.training.patience:
+        self.meter.start()
+        while not self.is_finished():
             self.one_step()
-            done = self.state.step
-            if done % self.training.checkpoint_every_steps == 0 and done < self.training.steps:
-                self.save()
+            self.saver.after_step()
         self.finish()
         self.engine.close()
 
-    def begin_clock(self) -> None:
-        """Tokens a second are counted from here."""
-        self.clock, self.tokens = time.perf_counter(), 0
+    def is_finished(self) -> bool:
+        """All steps are done, or the validation loss has not fallen for `patience` checks."""
+        return self.state.step >= self.training.steps or self.state.checks_since_best >= self.training.patience
 
     def one_step(self) -> None:
         """One step of the optimizer, and what is due after it."""
         step = self.state.step
         rows = rows_of_step(self.task.train_labels, self.training, step)
-        batch = self.task.batch(rows, step, self.part, self.engine.ranks)
+        batches = self.task.batches(rows, step, self.parts)
         rate = learning_rate(self.training, step)
-        loss = self.engine.step(batch, rate)
-        weight = average_weight(self.training, step)
-        with torch.no_grad(), self.engine.weights(self.objective) as current:
-            torch._foreach_lerp_(list(self.average.parameters()), current, weight)
+        loss = self.engine.forward_backward(batches)
+        if self.saver.is_usable(loss):
+            self.engine.apply(rate)
+        else:
+            self.engine.drop()
+        self.follow(step)
         self.state.step = done = step + 1
-        self.tokens += batch.tokens
+        self.meter.tokens += batches[0].step_tokens
+        self.meter.flops += batches[0].step_flops
         if is_logged(self.training, done):
             self.log_step(loss, rate)
         if is_check(self.training, done):
             self.check()
 
+    def follow(self, step: int) -> None:
+        """Let the new weights enter the average; without averaging they are taken when they are looked at."""
+        if self.training.average_decay or is_check(self.training, step + 1):
+            with self.engine.weights() as current:
+                self.average.follow(current, average_weight(self.training, step))
+
     def log_step(self, loss: float, rate: float) -> None:
-        """Write a point of the learning curve."""
-        mean = self.engine.mean(loss)
+        """Write a point of the learning curve: the mean loss of all ranks, and how fast they are."""
+        mine = np.concatenate([[loss], self.meter.read()])
+        ranks = self.engine.ranks
+        found = self.engine.gather(mine, len(mine) * ranks).reshape(len(mine), ranks)
+        mean = float(found[0].sum()) / ranks
         if not math.isfinite(mean):
+            if self.training.on_nan != "stop":
+                return  # the step was left out, or is about to be
             raise UserError(
                 f"training diverged at step {self.state.step}: loss is {mean}; lower training.learning_rate"
             )
-        speed = self.tokens / max(time.perf_counter() - self.clock, 1e-9)
-        self.begin_clock()
-        norm = self.engine.gradient_norm()
-        self.point({"loss": mean, "lr": rate, "grad_norm": norm, "tokens_per_second": round(speed, 1)})
+        values = {"loss": mean, "lr": rate, "grad_norm": self.engine.gradient_norm()}
+        self.point(values | self.meter.values(found[1:]))
+        self.meter.start()
 
     def check(self) -> None:
         """Score the validation rows with the averaged weights and remember the best."""
@@ -136,13 +157,15 @@ class Rank:
         self.state.checks_since_best += 1
         if loss < self.state.best_loss:
             self.state.best_loss, self.state.best_step, self.state.checks_since_best = loss, self.state.step, 0
-            self.best = [p.clone() for p in self.average.parameters()]
+            self.average.keep_as_best()
         self.point({"validation_loss": loss, "validation_auc": rank_auc(odds, labels)})
 
     def validation_odds(self) -> NDArray[np.float64]:
         """Uncalibrated log odds of all validation rows; each rank scores its share."""
         total = len(self.task.validation_labels)
-        mine = self.task.validation_log_odds(self.average, np.arange(total)[self.engine.rank :: self.engine.ranks])
+        mine = self.task.validation_log_odds(
+            self.average.network, np.arange(total)[self.engine.rank :: self.engine.ranks]
+        )
         return self.engine.gather(mine, total)
 
     def point(self, values: dict[str, float]) -> None:
@@ -152,89 +175,47 @@ class Rank:
         if self.chief:
             with self.job.progress.open("a") as stream:
                 stream.write(json.dumps(point) + "\n")
-
-    def save(self) -> None:
-        """Publish a checkpoint: every rank writes its share, rank 0 seals it when all have."""
-        target = checkpoint_folder(self.job.folder, self.state.step)
-        staging = target.with_name(f".{target.name}.staging")  # as `publishing` names it
-        if not self.chief:
-            self.engine.wait()
-            self.engine.save(staging)
-            self.engine.wait()
-            self.engine.wait()
-            return
-        with publishing(target, key=self.job.key) as staging:
-            self.engine.wait()
-            self.engine.save(staging)
-            self.engine.wait()
-            for extra in engine_files(staging):
-                extra.unlink()
-            self.write_averages(staging)
-            (staging / STATE).write_text(self.state.to_json())
-            CheckpointRef(
-                digest=self.job.key,
-                step=self.state.step,
-                world_size=self.engine.ranks,
-                zero_stage=self.training.zero_stage,
-                recipe_digest=self.job.recipe.digest,
-            ).write(staging)
-        prune(self.job.folder, self.training.keep_checkpoints)
-        say(f"checkpoint of step {self.state.step} is published")
-        self.engine.wait()
-
-    def write_averages(self, staging: Path) -> None:
-        """The averaged and the best weights, which the engine knows nothing of."""
-        tensors = {f"average.{i}": p.detach().contiguous() for i, p in enumerate(self.average.parameters())}
-        tensors |= {f"best.{i}": p.contiguous() for i, p in enumerate(self.best)}
-        save_file(tensors, staging / AVERAGES)
+            reached("rank.progress")
 
     def resume(self) -> None:
-        """Continue from the newest whole checkpoint, if there is one."""
-        found = newest_whole(
-            self.job.folder, self.engine.ranks, self.training.zero_stage, say if self.chief else silent
-        )
-        self.engine.wait()
-        if found is not None:
-            folder, ref = found
-            self.engine.load(folder)
-            tensors = load_file(folder / AVERAGES)
-            with torch.no_grad():
-                for i, parameter in enumerate(self.average.parameters()):
-                    parameter.copy_(tensors[f"average.{i}"])
-            self.best = [tensors[f"best.{i}"] for i in range(len(self.best))]
-            self.state = State.from_json((folder / STATE).read_text())
-            self.resumed_from = ref.step
+        """Continue from the newest checkpoint that all ranks find whole, if there is one."""
+        found = self.saver.resume()
+        self.resumed_from = 0 if found is None else found.ref.step
         if self.chief:
             say(f"starting at step {self.state.step} of {self.training.steps} with {self.engine.ranks} ranks")
-            self.job.progress.write_text("".join(json.dumps(point) + "\n" for point in self.state.curve))
+            write_atomic(self.job.progress, "".join(json.dumps(point) + "\n" for point in self.state.curve))
+            reached("rank.progress")
 
     def finish(self) -> None:
         """Calibrate the best weights on the validation rows and publish the export."""
-        with torch.no_grad():
-            for parameter, best in zip(self.average.parameters(), self.best, strict=True):
-                parameter.copy_(best)
+        self.saver.join()
+        self.average.restore_best()
         odds, labels = self.validation_odds(), self.task.validation_labels
-        peak = float(self.engine.gather(np.array([peak_gib()]), self.engine.ranks).max())
+        peak = float(self.engine.gather(np.array([memory_gib()]), self.engine.ranks).max())
         if not self.chief:
             self.engine.wait()
             return
         calibration = fit_platt(odds, labels)
         with publishing(self.job.final, key=self.job.key) as staging:
-            self.task.export(self.average, calibration, staging / "model")
+            reached("export.begin")
+            self.task.export_adapter(self.average.network, staging / "adapter")
+            self.task.export(self.average.network, calibration, staging / "model")
             (staging / "result.json").write_text(json.dumps(self.result(odds, labels, calibration, peak)))
+        reached("export.published")
         say(f"model of step {self.state.best_step} is exported")
         self.engine.wait()
 
     def result(
-        self, odds: NDArray[np.float64], labels: NDArray[np.int64], calibration: Any, peak: float
+        self, odds: NDArray[np.float64], labels: NDArray[np.int64], calibration: Calibration, peak: float
     ) -> dict[str, Any]:
         """What the launcher puts into the record."""
         calibrated = calibration.slope * odds + calibration.intercept
-        speeds = [point["tokens_per_second"] for point in self.state.curve if "tokens_per_second" in point]
         losses = [point["loss"] for point in self.state.curve if "loss" in point]
         return {
             "steps": self.state.step,
-            "parameters": sum(p.numel() for p in self.average.parameters()),
+            "world_size": self.engine.ranks,
+            "zero_stage": self.training.zero_stage,
+            "parameters": sum(p.numel() for p in self.average.network.parameters()),
             "resumed_from_step": self.resumed_from,
             "curve": self.state.curve,
             "metrics": {
@@ -242,16 +223,18 @@ class Rank:
                 "validation_loss": log_loss(calibrated, labels),
                 "validation_auc": rank_auc(odds, labels),
                 "best_step": float(self.state.best_step),
-                "tokens_per_second": float(np.median(speeds)),
+                "trained_parameters": float(sum(weight.numel() for weight in self.average.weights)),
                 "peak_rank_gib": round(peak, 4),
-            },
+            }
+            | medians(self.state.curve),
         }
 
 
-def peak_gib() -> float:
-    """The largest resident memory that this process had so far, in GiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024) / 2**30
+def medians(curve: list[dict[str, float]]) -> dict[str, float]:
+    """The median over the curve of what was measured while training; memory, a peak, is told on its own."""
+    names = sorted(MEASURED - {"memory_gib"})
+    found = {name: [point[name] for point in curve if name in point] for name in names}
+    return {name: float(np.median(values)) for name, values in found.items() if values}
 
 
 def say(text: str) -> None:

@@ -20,12 +20,12 @@ def main(root: Path, stages: list[int]) -> None:
     torch.set_num_threads(1)
     for stage in stages:
         rank = Rank(Job.read(root / f"stage-{stage}" / "job.json"))
-        rank.begin_clock()
+        rank.meter.start()
         while rank.state.step < rank.training.steps:
             rank.one_step()
-        with torch.no_grad(), rank.engine.weights(rank.objective) as current:
+        with torch.no_grad(), rank.engine.weights() as current:
             tensors = {f"weight.{i}": tensor.clone() for i, tensor in enumerate(current)}
-        tensors |= {f"average.{i}": p.detach().clone() for i, p in enumerate(rank.average.parameters())}
+        tensors |= {f"average.{i}": p.detach().clone() for i, p in enumerate(rank.average.weights)}
         if rank.chief:
             save_file(tensors, root / f"stage-{stage}" / "weights.safetensors")
         rank.engine.wait()

@@ -21,6 +21,7 @@ from components.core.records import ModelRef
 from components.training import train as launcher
 from components.training.checkpoints import checkpoint_folder, saved_steps
 from components.training.progress import Forwarder
+from components.training.speed import MEASURED
 from components.training.train import train
 from tests.fakes.training_case import publish_training_set, tiny_recipe
 
@@ -102,7 +103,7 @@ def test_killed_launcher_takes_its_ranks_along_and_a_damaged_checkpoint_is_passe
 
 
 def _without_speed(model: ModelRef) -> list[dict[str, float]]:
-    return [{name: value for name, value in point.items() if name != "tokens_per_second"} for point in model.curve]
+    return [{name: value for name, value in point.items() if name not in MEASURED} for point in model.curve]
 
 
 class Killer(Forwarder):

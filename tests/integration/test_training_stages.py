@@ -69,7 +69,7 @@ def oracle(root: Path) -> dict[str, np.ndarray]:
     average = [p.detach().clone() for p in network.parameters()]
     start = [p.clone() for p in average]
     for step in range(training.steps):
-        batch = task.batch(rows_of_step(task.train_labels, training, step), step, slice(0, training.batch_size), 1)
+        batch = task.batches(rows_of_step(task.train_labels, training, step), step, [slice(0, training.batch_size)])[0]
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(training, step)
         optimizer.zero_grad()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from components.models.causal_lm.prepare import encode
 from components.models.causal_lm.prompt import Renderer
-from components.models.causal_lm.text import normalise
+from components.models.text import normalise
 from tests.fakes.training_case import prepared_model
 
 LOOK_ALIKES = ["<yes>", "<no>", "<ans>", "</s>", "<s>", "<pad>", "<visits=3>"]

@@ -19,10 +19,10 @@ from components.core.errors import IntegrityError, UserError
 from components.models.calibration import Calibration, fit_platt, log_loss, prior_shift, rank_auc
 from components.models.causal_lm.buckets import bucket_of, quantile_edges
 from components.models.causal_lm.prompt import Renderer
-from components.models.causal_lm.text import normalise
 from components.models.causal_lm.tokenizer import special_tokens
 from components.models.files import SIGNATURE, check_files, model_digest
 from components.models.spec import spec_for
+from components.models.text import normalise
 from tests.fakes.training_case import prepared_model, rows, tiny_recipe
 
 

@@ -18,36 +18,31 @@ from numpy.typing import NDArray
 from components.core.errors import IntegrityError, UserError
 from components.models.calibration import Calibration
 from components.models.causal_lm.buckets import bucket_of
-from components.models.causal_lm.text import normalise
-from components.models.causal_lm.tokenizer import (
-    ANSWER,
-    BEGIN,
-    PAD,
-    TOKENIZER_FILE,
-    UNKNOWN,
-    bucket_token,
-    label_token,
-)
+from components.models.causal_lm.tokenizer import TOKENIZER_FILE, Names, bucket_token
 from components.models.files import read_signature
+from components.models.text import cut, normalise
 
 if TYPE_CHECKING:
     import pandas as pd
     from tokenizers import Tokenizer
 
 
-def template(features: Sequence[str], text_tokens: int) -> str:
+def template(features: Sequence[str], text_tokens: int, names: Names | None = None) -> str:
     """The prompt in words, part of the signature: a renderer that renders another refuses the model."""
-    return " ".join([BEGIN, *(f"<{name}=BUCKET>" for name in features), *["TEXT"] * bool(text_tokens), ANSWER])
+    frame = names or Names()
+    buckets = (f"<{name}=BUCKET>" for name in features)
+    return " ".join([frame.begin, *buckets, *["TEXT"] * bool(text_tokens), frame.answer])
 
 
 class Renderer:
     """Turns inputs into token ids and the two label log probabilities into a decision.
 
     Attributes:
-        signature: the model's `pilotline.json`.
+        signature: the model's `pilotline.json`; one that started from another model names that one's tokens.
         features: feature names in prompt order.
         labels: (negative, positive).
         label_token_ids: their token ids, in the same order.
+        new_token_ids: tokens that the initial model did not have; none where there was no initial model.
         max_tokens: no prompt is longer than this.
     """
 
@@ -59,11 +54,14 @@ class Renderer:
         self.signature = signature
         self.features: tuple[str, ...] = tuple(signature["features"])
         self.labels: tuple[str, ...] = tuple(signature["labels"])
-        self.label_token_ids: list[int] = [self._id(label_token(label)) for label in self.labels]
+        self._names = Names.of(signature)
+        self.label_token_ids: list[int] = [self._id(token) for token in self._names.labels]
+        self.new_token_ids: list[int] = [int(token) for token in signature.get("new_token_ids") or ()]
         self.text_tokens = int(signature["text_tokens"])
         self.max_tokens = len(self.features) + self.text_tokens + 2
-        self.pad_id, self.unknown_id = self._id(PAD), self._id(UNKNOWN)
-        self._begin, self._answer = self._id(BEGIN), self._id(ANSWER)
+        self.pad_id, self.unknown_id = self._id(self._names.pad), self._id(self._names.unknown)
+        self._begin, self._answer = self._id(self._names.begin), self._id(self._names.answer)
+        self._plain = signature.get("text_form") == "plain"
         self._edges: list[list[float]] = [list(signature["bucket_edges"][name]) for name in self.features]
         self.bucket_counts = np.array([len(edges) + 1 for edges in self._edges], dtype=np.int64)
         self.first_bucket_ids = np.array([self._id(bucket_token(name, 0)) for name in self.features], dtype=np.int64)
@@ -124,8 +122,9 @@ class Renderer:
         """Token ids of texts, at most `text_tokens` each, none of them a special token."""
         if not self.text_tokens:
             return [[] for _ in texts]
-        plain = [normalise(text, self.text_tokens) for text in texts]
-        encoded = [encoding.ids[: self.text_tokens] for encoding in self._tokenizer.encode_batch_fast(plain)]
+        read = cut if self._plain else normalise
+        found = self._tokenizer.encode_batch_fast([read(t, self.text_tokens) for t in texts], add_special_tokens=False)
+        encoded = [encoding.ids[: self.text_tokens] for encoding in found]
         return [[self.unknown_id if i in self._specials else i for i in ids] for ids in encoded]
 
     def assemble(self, feature_ids: Sequence[int] | NDArray[np.int64], text_ids: Sequence[int]) -> list[int]:
@@ -167,7 +166,7 @@ class Renderer:
         return int(found)
 
     def _check(self) -> None:
-        ours = template(self.features, self.text_tokens)
+        ours = template(self.features, self.text_tokens, self._names)
         if self.signature["prompt"] != ours:
             raise IntegrityError(
                 f"the model was trained on the prompt {str(self.signature['prompt'])[:200]!r}, and this code renders "

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from components.core.errors import IntegrityError
 from components.models.calibration import Calibration
+from components.models.causal_lm.network import trunk
 from components.models.causal_lm.prompt import Renderer
 from components.models.files import check_files
 
@@ -45,6 +46,7 @@ def score_prompts(network: Any, renderer: Renderer, prompts: list[list[int]]) ->
     import torch
 
     odds = np.empty(len(prompts), dtype=np.float64)
+    device = network.device
     order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
     negative, positive = renderer.label_token_ids
     was_training = network.training
@@ -53,23 +55,24 @@ def score_prompts(network: Any, renderer: Renderer, prompts: list[list[int]]) ->
         for start in range(0, len(order), ROWS_PER_BATCH):
             rows = order[start : start + ROWS_PER_BATCH]
             width = max(len(prompts[row]) for row in rows)
-            ids = torch.tensor([prompts[row] + [renderer.pad_id] * (width - len(prompts[row])) for row in rows])
-            last = torch.tensor([len(prompts[row]) - 1 for row in rows])
-            hidden = network.model(input_ids=ids, use_cache=False).last_hidden_state
-            logits = network.lm_head(hidden[torch.arange(len(rows)), last])
-            odds[rows] = (logits[:, positive] - logits[:, negative]).double().numpy()
+            padded = [prompts[row] + [renderer.pad_id] * (width - len(prompts[row])) for row in rows]
+            ids = torch.tensor(padded, device=device)
+            last = torch.tensor([len(prompts[row]) - 1 for row in rows], device=device)
+            hidden = trunk(network)(input_ids=ids, use_cache=False).last_hidden_state
+            logits = network.get_output_embeddings()(hidden[torch.arange(len(rows), device=device), last])
+            odds[rows] = (logits[:, positive] - logits[:, negative]).double().cpu().numpy()
     network.train(was_training)
     return odds
 
 
 def _load(model_dir: Path) -> Any:
     import torch
-    from transformers import LlamaForCausalLM
+    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     try:
-        network: Any = LlamaForCausalLM.from_pretrained(
+        network: Any = AutoModelForCausalLM.from_pretrained(
             model_dir, dtype=torch.float32, use_safetensors=True, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # many kinds: safetensors, JSON, shape mismatches

@@ -1,14 +1,15 @@
 """What is learned: the label after the prompt, and with a weight the text itself.
 
-Everything random is a function of (seed, step) for the whole batch, and each rank takes its slice of it. So the
-number of ranks changes neither the data nor the noise, and a resumed job repeats exactly.
+Everything random is a function of (seed, step) for the whole batch, and each micro-batch of a rank is a slice of it.
+So neither the number of ranks nor the accumulation changes the data or the noise, and a resumed job repeats exactly.
 Shapes are suffixes of names: b rows of a batch, l tokens, h hidden size, v vocabulary, n text targets.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from torch.nn import functional
 
 from components.core.recipe import Recipe, Training
 from components.models.calibration import Calibration
-from components.models.causal_lm.network import build_network
+from components.models.causal_lm.adapter import adapted, is_adapted, save_adapter
+from components.models.causal_lm.flops import Cost, cost_of, step_flops
+from components.models.causal_lm.network import build_network, trunk
 from components.models.causal_lm.prepare import EncodedRows
 from components.models.causal_lm.prompt import Renderer
 from components.models.causal_lm.score import score_prompts
@@ -41,8 +44,9 @@ class Batch:
         targets_bl: the next token at each text position, IGNORED elsewhere.
         keep_blh: embedding dropout factors (0 or 1 / keep), or None.
         keep_bh: dropout factors of the answer's hidden state, or None.
-        target_share: text targets of the whole batch a rank, by which the language-model loss is divided.
-        tokens: tokens of the whole batch without padding.
+        target_share: text targets of the whole batch a micro-batch, by which the language-model loss is divided.
+        step_tokens: tokens of the whole step's batch without padding.
+        step_flops: floating point operations that the whole step's batch needs, see `flops.step_flops`.
     """
 
     ids_bl: Tensor
@@ -52,11 +56,23 @@ class Batch:
     keep_blh: Tensor | None
     keep_bh: Tensor | None
     target_share: float
-    tokens: int
+    step_tokens: int
+    step_flops: float
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch in a device's memory."""
+        if device.type == "cpu":
+            return self
+        moved = {
+            field.name: value.to(device, non_blocking=True)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        return replace(self, **moved)
 
 
 class Objective(nn.Module):
-    """The network with its training loss; the mean over ranks equals the loss of the whole batch."""
+    """The network with its training loss; the mean over all micro-batches equals the loss of the whole batch."""
 
     def __init__(self, network: Any, training: Training, label_token_ids: list[int]) -> None:
         super().__init__()
@@ -69,16 +85,17 @@ class Objective(nn.Module):
         """Cross entropy over the two labels, plus the weighted loss of the text tokens."""
         embedded_blh = self.network.get_input_embeddings()(batch.ids_bl)
         if batch.keep_blh is not None:
-            embedded_blh = embedded_blh * batch.keep_blh
-        hidden_blh = self.network.model(inputs_embeds=embedded_blh, use_cache=False).last_hidden_state
-        answer_bh = hidden_blh[torch.arange(len(batch.last_b)), batch.last_b]
+            embedded_blh = embedded_blh * batch.keep_blh.to(embedded_blh.dtype)
+        hidden_blh = trunk(self.network)(inputs_embeds=embedded_blh, use_cache=False).last_hidden_state
+        answer_bh = hidden_blh[torch.arange(len(batch.last_b), device=hidden_blh.device), batch.last_b]
         if batch.keep_bh is not None:
-            answer_bh = answer_bh * batch.keep_bh
-        logits_bv = self.network.lm_head(answer_bh)
+            answer_bh = answer_bh * batch.keep_bh.to(answer_bh.dtype)
+        head = self.network.get_output_embeddings()
+        logits_bv = head(answer_bh).float()
         loss = functional.cross_entropy(logits_bv[:, self._labels], batch.labels_b, label_smoothing=self._smoothing)
         if self._text_weight and batch.target_share:
             wanted = batch.targets_bl != IGNORED
-            logits_nv = self.network.lm_head(hidden_blh[wanted])
+            logits_nv = head(hidden_blh[wanted]).float()
             text = functional.cross_entropy(logits_nv, batch.targets_bl[wanted], reduction="sum") / batch.target_share
             loss = loss + self._text_weight * text
         return loss
@@ -92,6 +109,7 @@ class Task:
         self.renderer = Renderer.load(prepared)
         self.train = EncodedRows.load(prepared / "train.npz")
         self.validation = EncodedRows.load(prepared / "validation.npz")
+        self._hidden, self._cost = recipe.model.hidden_size, Cost()
 
     @property
     def train_labels(self) -> NDArray[np.int64]:
@@ -104,15 +122,22 @@ class Task:
         return self.validation.labels
 
     def network(self) -> Any:
-        """A new network with the recipe's seed."""
-        return build_network(self._recipe.model, self._prepared, self.renderer, self._recipe.training.seed)
+        """The network to train: new from the recipe's seed, or the initial model with rows for the new tokens."""
+        training = self._recipe.training
+        found = build_network(self._recipe.model, self._prepared, self.renderer, training.seed)
+        if training.tuning == "lora":
+            found = adapted(found, training, self.renderer)
+        if training.activation_checkpointing:
+            found.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self._hidden, self._cost = found.config.hidden_size, cost_of(found)
+        return found
 
     def objective(self, network: Any) -> nn.Module:
         """The network with its loss."""
         return Objective(network, self._recipe.training, self.renderer.label_token_ids)
 
-    def batch(self, rows: NDArray[np.int64], step: int, part: slice, ranks: int) -> Batch:
-        """The slice `part` of the step's batch of training rows; augmentation is drawn for the whole batch."""
+    def batches(self, rows: NDArray[np.int64], step: int, parts: Sequence[slice]) -> list[Batch]:
+        """Slices of equal size of the step's batch of training rows; augmentation is drawn for the whole batch."""
         rng = np.random.default_rng([self._recipe.training.seed, step, 1])
         prompts = [self._augmented(int(row), rng) for row in rows]
         lengths = np.array([len(prompt) for prompt in prompts])
@@ -121,16 +146,23 @@ class Task:
             ids[row, : len(prompt)] = prompt
         targets = self._text_targets(ids, lengths)
         keep_blh, keep_bh = self._dropout(step, ids.shape)
-        return Batch(
-            ids_bl=torch.from_numpy(ids[part]),
-            last_b=torch.from_numpy(lengths[part] - 1),
-            labels_b=torch.from_numpy(self.train.labels[rows][part]),
-            targets_bl=torch.from_numpy(targets[part]),
-            keep_blh=None if keep_blh is None else keep_blh[part],
-            keep_bh=None if keep_bh is None else keep_bh[part],
-            target_share=float((targets != IGNORED).sum()) / ranks,
-            tokens=int(lengths.sum()),
-        )
+        wanted = int((targets != IGNORED).sum())
+        shares = len(rows) // (parts[0].stop - parts[0].start)
+        outputs = len(rows) + (wanted if self._recipe.training.language_model_weight else 0)
+        return [
+            Batch(
+                ids_bl=torch.from_numpy(ids[part]),
+                last_b=torch.from_numpy(lengths[part] - 1),
+                labels_b=torch.from_numpy(self.train.labels[rows][part]),
+                targets_bl=torch.from_numpy(targets[part]),
+                keep_blh=None if keep_blh is None else keep_blh[part],
+                keep_bh=None if keep_bh is None else keep_bh[part],
+                target_share=float(wanted) / shares,
+                step_tokens=int(lengths.sum()),
+                step_flops=step_flops(self._cost, lengths, outputs),
+            )
+            for part in parts
+        ]
 
     def validation_log_odds(self, network: Any, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Uncalibrated log odds of these validation rows, shape (rows,)."""
@@ -141,8 +173,18 @@ class Task:
         ]
         return score_prompts(network, self.renderer, prompts)
 
+    def export_adapter(self, network: Any, folder: Path) -> None:
+        """Write the adapter alone, unmerged, in peft's layout; nothing where none was trained. Before `export`."""
+        if is_adapted(network):
+            save_adapter(network, self._recipe.model, folder)
+
     def export(self, network: Any, calibration: Calibration, folder: Path) -> None:
-        """Write the Hugging Face directory: weights as safetensors, configuration, tokenizer, signature."""
+        """Write the Hugging Face directory: weights as safetensors, configuration, tokenizer, signature.
+
+        An adapter is merged into the network's own weights for it, so the network is done with training.
+        """
+        if is_adapted(network):
+            network = network.merge_and_unload()
         network.save_pretrained(folder, safe_serialization=True)
         for name in (TOKENIZER_FILE, "tokenizer_config.json", "special_tokens_map.json"):
             (folder / name).write_bytes((self._prepared / name).read_bytes())
@@ -181,6 +223,5 @@ class Task:
         seeded = torch.Generator().manual_seed(
             int(np.random.SeedSequence([self._recipe.training.seed, step, 2]).generate_state(1)[0])
         )
-        hidden = self._recipe.model.hidden_size
-        kept = [torch.rand(*size, hidden, generator=seeded) >= share for size in (shape, shape[:1])]
+        kept = [torch.rand(*size, self._hidden, generator=seeded) >= share for size in (shape, shape[:1])]
         return kept[0] / (1.0 - share), kept[1] / (1.0 - share)
