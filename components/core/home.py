@@ -79,6 +79,11 @@ class Home:
         return self.root / "keys"
 
     @property
+    def test_windows(self) -> Path:
+        """Which candidates were judged on which test rows."""
+        return self.root / "test_windows"
+
+    @property
     def pipeline_root(self) -> Path:
         """Kubeflow's local pipeline root and step cache."""
         return self.root / "kfp"

@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from components.core.engine_time import engine_time
 from components.core.errors import IntegrityError, PolicyRefusal
+from components.core.installed import installed_digest
 from components.core.publish import publishing, verify
 from components.core.recipe import Recipe
-from components.core.records import Evidence, Interval, ModelRef, TrainingSetRef
-from components.evaluation.baselines import score_baselines
-from components.evaluation.metrics import Floats, calibration_points, measure, paired_auc_difference, roc_points
-from components.models.causal_lm.text import normalise
+from components.core.records import Evidence, HandOver, ModelRef, TrainingSetRef
+from components.evaluation.answers import probabilities
+from components.evaluation.evidence import Case, gather
+from components.evaluation.metrics import Floats
+from components.evaluation.windows import Windows, window_digest
 from components.models.feature_source import FeatureSource, check_source
 from components.models.files import model_digest, read_signature
-from components.models.spec import spec_for
+from components.models.spec import ModelSpec, Scorer, spec_for
 
 PREDICTIONS = "predictions.parquet"
-GROUP_PREFIX = "group:"
 FITTED = ("train", "validation")
-REST = ":others"  # a group's name cannot hold a colon, so no group is called like this
-BASELINE_TEXT_TOKENS = 64
-
-
-@dataclass(frozen=True)
-class ScoredRows:
-    """The test split with its scores: the frame, labels and scores (n,), the champion's where there are any."""
-
-    frame: pd.DataFrame
-    labels: Floats
-    scores: Floats
-    champion: Floats | None
 
 
 def evaluate(
@@ -46,37 +33,75 @@ def evaluate(
     model: Path,
     out: Path,
     champion: tuple[str, Path] | None = None,
+    *,
+    handover: Path | None = None,
+    windows: Windows | None = None,
+    contract_digest: str = "",
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Evidence:
-    """Score the test rows once and publish the evidence.
+    """Score the test rows once and publish the evidence: whole, with each part measured or said to be insufficient.
 
     Args:
-        recipe: names baselines, groups, number of resamples and seed.
+        recipe: names baselines, groups, slices, number of resamples, sizes of the samples and seed.
         training_set: published folder of the training set.
         model: published folder of the trained model (`model/` and its record).
         out: folder to publish: predictions.parquet and record.json.
         champion: version and model directory of the current champion.
+        handover: what the guard published of this training set; it has to have let it pass.
+        windows: counts the candidates that were judged on the same test rows; None counts nothing.
+        contract_digest: of the contract that the rows were read under.
+        clock: seconds, for latency and cost; all else is a function of the inputs.
 
     Returns:
         The evidence. Where the champion cannot score these rows its part is empty, which the gate does not let pass.
 
     Raises:
         IntegrityError: bytes differ from their digests, the model was trained on other rows, rows are in two splits,
-            or the model or the champion reads features of another service, order or code.
-        PolicyRefusal: no test rows, or a score is missing, not finite or not a probability.
+            the hand-over is of another training set, or the model or the champion reads features of another service,
+            order or code.
+        PolicyRefusal: no test rows, the guard did not let the training set pass, or a score is missing, not finite or
+            not a probability.
     """
     rows, known = _verified(training_set, model)
+    guarded = _handed_over(handover, rows)
     source = FeatureSource.of(rows, recipe.features.model_inputs)
-    check_source(read_signature(model / "model"), source, f"model {known.digest[:12]}")
+    signature = read_signature(model / "model")
+    check_source(signature, source, f"model {known.digest[:12]}")
     if champion:
         every = FeatureSource.of(rows, rows.features)
         check_source(read_signature(champion[1]), every, f"champion version {champion[0]}", exact=False)
     frame = _test_frame(training_set, rows)
-    labels = frame["label"].to_numpy(np.float64)
-    scores = _scores(model / "model", known.family, frame)
-    test = ScoredRows(frame, labels, scores, _champion_scores(champion, frame))
-    evidence = _evidence(recipe, training_set, rows, known, test, champion[0] if champion else "")
+    uses = windows.use(window_digest(frame["row_id"].tolist()), known.digest) if windows else 0  # before the first look
+    spec = spec_for(known.family)
+    scorer = spec.scorer(model / "model")
+    began = clock()
+    scores = _scores(scorer, frame)
+    seconds = clock() - began
+    case = Case(
+        recipe=recipe,
+        rows=rows,
+        model_dir=model / "model",
+        signature=signature,
+        spec=spec,
+        scorer=scorer,
+        train=_train_frame(training_set),
+        frame=frame,
+        labels=frame["label"].to_numpy(np.float64),
+        scores=scores,
+        champion_version=champion[0] if champion else "",
+        champion=_champion_scores(champion, spec, frame),
+        seconds=seconds,
+        clock=clock,
+    )
+    evidence = replace(
+        gather(case, known.digest),
+        test_window_uses=uses,
+        contract_digest=contract_digest,
+        handover_digest=guarded.record_digest if guarded else "",
+        environment_digest=installed_digest(),
+    )
     with publishing(out) as staging:
-        _predictions(test).to_parquet(staging / PREDICTIONS, index=False)
+        _predictions(case).to_parquet(staging / PREDICTIONS, index=False)
         evidence.write(staging)
     return evidence
 
@@ -102,6 +127,22 @@ def _verified(training_set: Path, model: Path) -> tuple[TrainingSetRef, ModelRef
     return rows, known
 
 
+def _handed_over(folder: Path | None, rows: TrainingSetRef) -> HandOver | None:
+    """The guard's verdict on this very training set."""
+    if folder is None:
+        return None
+    verify(folder)
+    verdict = HandOver.read(folder)
+    if verdict.training_set_digest != rows.digest:
+        raise IntegrityError(
+            f"{folder}: is the hand-over of training set {verdict.training_set_digest[:12]}, not of "
+            f"{rows.digest[:12]}; guard this one"
+        )
+    if not verdict.passed:
+        raise PolicyRefusal(f"the guard did not let training set {rows.digest[:12]} pass: {verdict.reason}")
+    return verdict
+
+
 def _test_frame(training_set: Path, rows: TrainingSetRef) -> pd.DataFrame:
     """The test rows, checked against what the record says of them."""
     frame = pd.read_parquet(training_set / "test.parquet")
@@ -118,89 +159,36 @@ def _test_frame(training_set: Path, rows: TrainingSetRef) -> pd.DataFrame:
     return frame
 
 
-def _scores(model_dir: Path, family: str, frame: pd.DataFrame) -> Floats:
-    with engine_time("transformers"):
-        scores = np.asarray(spec_for(family).scorer(model_dir).score(frame), dtype=np.float64)
-    if scores.shape != (len(frame),):
-        raise PolicyRefusal(
-            f"the model gave {scores.size} scores for {len(frame)} test rows; nothing can be said of it"
-        )
-    bad = ~(np.isfinite(scores) & (scores >= 0) & (scores <= 1))
-    if bad.any():
-        raise PolicyRefusal(f"{int(bad.sum())} of {len(frame)} test scores are no probabilities (NaN or out of 0..1)")
+def _train_frame(training_set: Path) -> pd.DataFrame:
+    """The training rows, oldest first."""
+    return pd.read_parquet(training_set / "train.parquet").sort_values(["event_timestamp", "row_id"], kind="stable")
+
+
+def _scores(scorer: Scorer, frame: pd.DataFrame) -> Floats:
+    scores = probabilities(scorer, frame)
+    if bad := int(np.isnan(scores).sum()):
+        raise PolicyRefusal(f"{bad} of {len(frame)} test scores are no probabilities (NaN or out of 0..1)")
     return scores
 
 
-def _champion_scores(champion: tuple[str, Path] | None, frame: pd.DataFrame) -> Floats | None:
+def _champion_scores(champion: tuple[str, Path] | None, spec: ModelSpec, frame: pd.DataFrame) -> Floats | None:
     """The champion's scores, or None where there is none or it gives none that can be used."""
     if champion is None:
         return None
-    signature = read_signature(champion[1])
+    family = str(read_signature(champion[1])["family"])
     try:
-        return _scores(champion[1], str(signature["family"]), frame)
+        return _scores((spec if family == spec.family else spec_for(family)).scorer(champion[1]), frame)
     except PolicyRefusal:
         return None
 
 
-def _evidence(
-    recipe: Recipe,
-    training_set: Path,
-    rows: TrainingSetRef,
-    known: ModelRef,
-    test: ScoredRows,
-    champion_version: str,
-) -> Evidence:
-    resamples, seed = recipe.evaluation.bootstrap, recipe.evaluation.seed
-    measured = functools.partial(measure, resamples=resamples, seed=seed)
-    train = pd.read_parquet(training_set / "train.parquet").sort_values(["event_timestamp", "row_id"], kind="stable")
-    baselines = score_baselines(recipe.evaluation.baselines, train, test.frame, rows.features, _normalised_text(recipe))
-    return Evidence(
-        model_digest=known.digest,
-        training_set_digest=rows.digest,
-        test_digest=rows.split("test").digest,
-        rows=len(test.labels),
-        positives=int(test.labels.sum()),
-        metrics=measured(test.labels, test.scores),
-        baselines={name: measured(test.labels, scores) for name, scores in baselines.items()},
-        slices={name: measured(test.labels[mask], test.scores[mask]) for name, mask in _slices(test.frame)},
-        champion_version=champion_version,
-        champion=_comparison(test, resamples, seed),
-        curves={
-            "roc": [[fpr, tpr] for fpr, tpr, _ in roc_points(test.labels, test.scores)],
-            "calibration": calibration_points(test.labels, test.scores),
-        },
-    )
-
-
-def _comparison(test: ScoredRows, resamples: int, seed: int) -> dict[str, Interval]:
-    if test.champion is None:
-        return {}
-    difference = paired_auc_difference(test.labels, test.scores, test.champion, resamples, seed)
-    return measure(test.labels, test.champion, resamples, seed) | {"auc_difference": difference}
-
-
-def _slices(frame: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Each group's rows and its complement's, `NAME` and `NAME:others`."""
-    for column in frame.columns:
-        if column.startswith(GROUP_PREFIX):
-            inside = frame[column].to_numpy(bool)
-            name = column.removeprefix(GROUP_PREFIX)
-            yield name, inside
-            yield f"{name}{REST}", ~inside
-
-
-def _normalised_text(recipe: Recipe) -> functools.partial[str]:
-    """The model family's normalisation; the baselines read as much text as the model, or 64 tokens if it reads none."""
-    return functools.partial(normalise, tokens=recipe.model.text_tokens or BASELINE_TEXT_TOKENS)
-
-
-def _predictions(test: ScoredRows) -> pd.DataFrame:
-    champion = np.full(len(test.labels), np.nan) if test.champion is None else test.champion
+def _predictions(case: Case) -> pd.DataFrame:
+    champion = np.full(len(case.labels), np.nan) if case.champion is None else case.champion
     return pd.DataFrame(
         {
-            "row_id": test.frame["row_id"].astype(str),
-            "label": test.labels.astype(np.int8),
-            "score": test.scores,
+            "row_id": case.frame["row_id"].astype(str),
+            "label": case.labels.astype(np.int8),
+            "score": case.scores,
             "champion_score": champion,
         }
     )

@@ -1,17 +1,19 @@
 """Metrics of scored rows with bootstrap intervals, vectorised over resamples.
 
-Every metric takes a matrix of row weights (shape B x n, one row a resample) and returns B values. The point estimate
-is the same computation with all weights 1, so interval and value cannot drift apart.
-
-The bootstrap is ordinary, not stratified: the share of positives varies between resamples as it would between two
-samples of the same size, which log loss, Brier score and calibration depend on. Two models measured with the same
-seed and number of rows see the same resamples: their difference is a paired one.
+The bootstrap is ordinary, not stratified: the share of positives and of each slice varies between resamples as it would
+between two samples of the same size, which log loss, Brier score and calibration depend on. The same seed and number
+of rows give the same resamples: two models, or two slices, that are measured with them are compared in pairs.
 Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapters 6 and 13 (percentile interval).
+
+A resample is looked at through its counts in cells of (group of neighbouring scores, label), which is all that the
+metrics need. Point estimates are exact: there a group is one score. For the spread, a sample with more distinct scores
+than MOST_GROUPS is cut into about that many groups, nested in the calibration bins and cut at the threshold; what this
+changes in the metric itself is taken off again (of 100,000 rows: 1e-5 in the AUC, 1e-4 in average precision).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,75 +23,196 @@ from components.core.records import Interval
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 METRICS = ("auc", "average_precision", "log_loss", "brier", "ece")
+OPERATING = ("precision", "recall", "fpr", "selection_rate", "accuracy")
+EVERY = (*METRICS, *OPERATING)
 BINS = 10
-BLOCK_CELLS = 4_000_000  # weights held at once: 32 MB
+MOST_GROUPS = 500
+BLOCK_CELLS = 2_000_000  # counts held at once: 16 MB
 MIN_VALID_SHARE = 0.95  # of the resamples that hold both labels, else no interval
 COVERAGE = (2.5, 97.5)  # percentiles
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Rows sorted by score (ascending), with the starts of groups of equal scores and of calibration bins."""
+    """Rows of one sample as cells: the negatives of each score group (ascending), then the positives of each.
 
-    labels: Floats
-    scores: Floats
-    order: Integers
-    ties: Integers
+    cells: cell of each row (n,). losses, squares, residuals: mean log loss, squared error and label less score of each
+    cell (2 * groups,). bins: first group of each calibration bin. cut: first group at or above the threshold, None
+    where there is no threshold.
+    """
+
+    cells: Integers
+    groups: int
+    losses: Floats
+    squares: Floats
+    residuals: Floats
     bins: Integers
+    cut: int | None
 
     @classmethod
-    def of(cls, labels: Floats, scores: Floats) -> Scored:
-        """Check and sort labels (n, 0 or 1) and scores (n, probabilities); ValueError where they are neither."""
-        if labels.shape != scores.shape or labels.ndim != 1:
-            raise ValueError(f"labels {labels.shape} and scores {scores.shape} are not two lists of one length")
-        if not np.isin(labels, (0.0, 1.0)).all():
-            raise ValueError("labels are not all 0 or 1")
-        if not (np.isfinite(scores).all() and ((scores >= 0) & (scores <= 1)).all()):
-            raise ValueError("scores are not all finite numbers from 0 to 1")
-        order = np.argsort(scores, kind="stable")
-        ranked = scores[order]
-        ties = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]]) if ranked.size else np.zeros(0, np.int64)
-        return cls(labels[order], ranked, order, ties, _bin_starts(ties, ranked.size))
+    def of(cls, labels: Floats, scores: Floats, threshold: float | None = None, most: int | None = None) -> Scored:
+        """Check labels (n, 0 or 1) and scores (n, probabilities) and group them, each score by itself or `most` groups.
 
-    def statistics(self, weights: Floats) -> Floats:
-        """All metrics under row weights (B x n, rows in the caller's order): B x 5 in the order of METRICS.
-
-        Rank metrics are NaN where a resample holds one label only.
+        Raises:
+            ValueError: they are neither, or there is no row.
         """
-        weights = weights[:, self.order]
-        total = weights.sum(axis=1)
-        positive = np.add.reduceat(weights * self.labels, self.ties, axis=1)
-        everything = np.add.reduceat(weights, self.ties, axis=1)
-        error = self.labels - self.scores
-        gaps = np.add.reduceat(weights * error, self.bins, axis=1)
+        _check(labels, scores)
+        order = np.argsort(scores, kind="stable")
+        ranked, rows = scores[order], len(scores)
+        ties = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
+        bins = _bin_starts(ties, rows)
+        above = None if threshold is None else int(np.searchsorted(ranked, threshold, side="left"))
+        starts = _grouped(ties, [*bins, *([] if above in (None, rows) else [above])], rows, most)
+        group = np.empty(rows, np.int64)
+        group[order] = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, rows]))
+        cells = group + len(starts) * labels.astype(np.int64)
+        counts = np.maximum(np.bincount(cells, minlength=2 * len(starts)), 1)
+
+        def mean(values: Floats) -> Floats:
+            return np.bincount(cells, values, minlength=2 * len(starts)) / counts
+
+        return cls(
+            cells,
+            len(starts),
+            mean(_log_losses(labels, scores)),
+            mean((labels - scores) ** 2),
+            mean(labels - scores),
+            np.searchsorted(starts, bins),
+            None if above is None else int(np.searchsorted(starts, above)),
+        )
+
+    def counts(self, weights: Floats | None = None) -> Floats:
+        """Rows, or the sum of the rows' weights, in each cell: shape (1, 2 * groups)."""
+        return np.bincount(self.cells, weights, minlength=2 * self.groups).astype(np.float64)[None, :]
+
+    def statistics(self, counts: Floats) -> Floats:
+        """All metrics under counts in the cells (B x 2 groups): B x 10 in the order of EVERY, NaN where undefined.
+
+        Rank metrics are undefined where a resample holds one label only, those of the operating point without it.
+        """
+        negative, positive = counts[:, : self.groups], counts[:, self.groups :]
+        negatives, positives = negative.sum(axis=1), positive.sum(axis=1)
+        total = negatives + positives
+        gaps = np.add.reduceat(
+            negative * self.residuals[: self.groups] + positive * self.residuals[self.groups :], self.bins, axis=1
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.column_stack(
                 [
-                    _auc(positive, everything - positive),
-                    _average_precision(positive, everything),
-                    weights @ _log_losses(self.labels, self.scores) / total,
-                    weights @ error**2 / total,
+                    _auc(positive, negative) / (positives * negatives),
+                    _average_precision(positive, negative) / np.where(negatives > 0, positives, np.nan),
+                    counts @ self.losses / total,
+                    counts @ self.squares / total,
                     np.abs(gaps).sum(axis=1) / total,
+                    *self._operating(positive, negative, positives, negatives),
                 ]
             )
 
+    def _operating(self, positive: Floats, negative: Floats, positives: Floats, negatives: Floats) -> list[Floats]:
+        if self.cut is None:
+            return [np.full(len(positive), np.nan)] * len(OPERATING)
+        hits, alarms = positive[:, self.cut :].sum(axis=1), negative[:, self.cut :].sum(axis=1)
+        total = positives + negatives
+        return [
+            hits / (hits + alarms),
+            hits / positives,
+            alarms / negatives,
+            (hits + alarms) / total,
+            (hits + negatives - alarms) / total,
+        ]
 
-def measure(labels: Floats, scores: Floats, resamples: int, seed: int) -> dict[str, Interval]:
-    """Every metric of METRICS as point estimate and 95 % percentile interval.
 
-    AUC and average precision need both labels, else they are None; without rows everything is None.
+@dataclass(frozen=True)
+class Partition:
+    """Disjoint samples of the same rows: `parts` their groupings, `table` the cell of each row, all parts in a line.
+
+    Rows of no part lie in one last cell. `shifts`: the exact metrics of each part less those of its groups.
+    """
+
+    parts: tuple[Scored | None, ...]
+    table: Integers
+    cells: int
+    values: tuple[Floats, ...]
+    shifts: tuple[Floats, ...]
+
+    @classmethod
+    def of(cls, labels: Floats, scores: Floats, masks: Sequence[Flags], threshold: float | None = None) -> Partition:
+        """Group each of the masks' rows (each n,); a mask without rows has no metrics. ValueError as of Scored."""
+        _check(labels, scores)
+        parts: list[Scored | None] = []
+        values, shifts, table, start = [], [], np.full(len(labels), -1, np.int64), 0
+        for mask in masks:
+            if not mask.any():
+                parts.append(None)
+                values.append(np.full(len(EVERY), np.nan))
+                shifts.append(np.zeros(len(EVERY)))
+                continue
+            exact = Scored.of(labels[mask], scores[mask], threshold)
+            part = Scored.of(labels[mask], scores[mask], threshold, MOST_GROUPS)
+            parts.append(part)
+            values.append(exact.statistics(exact.counts())[0])
+            shifts.append(values[-1] - part.statistics(part.counts())[0])
+            table[mask] = part.cells + start
+            start += 2 * part.groups
+        table[table < 0] = start
+        return cls(tuple(parts), table, start + 1, tuple(values), tuple(shifts))
+
+    def statistics(self, counts: Floats) -> Floats:
+        """All metrics of each part under counts (B x cells): parts x B x 10."""
+        found, start = [], 0
+        for part, shift in zip(self.parts, self.shifts, strict=True):
+            if part is None:
+                found.append(np.full((len(counts), len(EVERY)), np.nan))
+                continue
+            found.append(part.statistics(counts[:, start : start + 2 * part.groups]) + shift)
+            start += 2 * part.groups
+        return np.stack(found)
+
+
+def resample(partitions: Sequence[Partition], resamples: int, seed: int) -> list[Floats]:
+    """The metrics of every part of every partition (of the same rows) under the same resamples of the rows.
+
+    Returns:
+        For each partition an array of parts x resamples x 10, metrics in the order of EVERY.
+    """
+    found: list[list[Floats]] = [[] for _ in partitions]
+    for counts in _drawn(partitions, resamples, seed):
+        for at, (partition, count) in enumerate(zip(partitions, counts, strict=True)):
+            found[at].append(partition.statistics(count))
+    empty = [np.zeros((len(partition.parts), 0, len(EVERY))) for partition in partitions]
+    return [np.concatenate([none, *blocks], axis=1) for none, blocks in zip(empty, found, strict=True)]
+
+
+def measure(
+    labels: Floats, scores: Floats, resamples: int, seed: int, threshold: float | None = None
+) -> dict[str, Interval]:
+    """Every metric of METRICS, and of OPERATING where there is a threshold, as point estimate and 95 % interval.
+
+    AUC and average precision need both labels, else they are None, as a rate of nothing is; without rows everything is.
     The calibration error (ECE) is the mean absolute gap between score and rate over ten bins of equal count,
     equal scores in one bin, weighted by the bin's rows; its bins are those of the whole sample in every resample.
     """
+    return measure_each(labels, {"": scores}, resamples, seed, threshold)[""]
+
+
+def measure_each(
+    labels: Floats, scorings: Mapping[str, Floats], resamples: int, seed: int, threshold: float | None = None
+) -> dict[str, dict[str, Interval]]:
+    """`measure` of several scorings of the same rows, under the same resamples."""
+    names = METRICS if threshold is None else EVERY
+    if not len(labels):
+        return {key: dict.fromkeys(names, Interval(value=None, low=None, high=None, n=0)) for key in scorings}
+    everything = [np.ones(len(labels), bool)]
+    partitions = [Partition.of(labels, scores, everything, threshold) for scores in scorings.values()]
+    samples = resample(partitions, resamples, seed)
     rows, positives = len(labels), int(labels.sum())
-    if not rows:
-        return {name: Interval(value=None, low=None, high=None, n=0) for name in METRICS}
-    scored = Scored.of(labels, scores)
-    values = scored.statistics(np.ones((1, rows)))[0]
-    samples = _samples([scored], rows, resamples, seed)[0]
-    return {name: interval(values[at], samples[:, at], rows, positives) for at, name in enumerate(METRICS)}
+    return {
+        key: intervals(partition.values[0], found[0], rows, positives, names)
+        for key, partition, found in zip(scorings, partitions, samples, strict=True)
+    }
 
 
 def paired_auc_difference(labels: Floats, first: Floats, second: Floats, resamples: int, seed: int) -> Interval:
@@ -97,10 +220,18 @@ def paired_auc_difference(labels: Floats, first: Floats, second: Floats, resampl
     rows, positives = len(labels), int(labels.sum())
     if not rows:
         return Interval(value=None, low=None, high=None, n=0)
-    pair = [Scored.of(labels, first), Scored.of(labels, second)]
-    values = [scored.statistics(np.ones((1, rows)))[0, 0] for scored in pair]
-    samples = _samples(pair, rows, resamples, seed)[:, :, 0]
+    pair = [Partition.of(labels, scores, [np.ones(rows, bool)]) for scores in (first, second)]
+    samples = [found[0, :, 0] for found in resample(pair, resamples, seed)]
+    values = [partition.values[0][0] for partition in pair]
     return interval(values[0] - values[1], samples[0] - samples[1], rows, positives)
+
+
+def intervals(
+    values: Floats, samples: Floats, rows: int, positives: int, names: Sequence[str] = EVERY
+) -> dict[str, Interval]:
+    """Intervals of metrics in the order of EVERY: values (10,), samples (resamples, 10); shares stay within 0..1."""
+    bounded = {name: samples[:, at] if name == "log_loss" else samples[:, at].clip(0, 1) for at, name in _numbered()}
+    return {name: interval(values[at], bounded[name], rows, positives) for at, name in _numbered() if name in names}
 
 
 def interval(value: float, samples: Floats, rows: int, positives: int) -> Interval:
@@ -120,83 +251,70 @@ def interval(value: float, samples: Floats, rows: int, positives: int) -> Interv
     )
 
 
-def roc_points(labels: Floats, scores: Floats, most: int = 200) -> list[tuple[float, float, float]]:
-    """The ROC curve as at most `most` points (false positive rate, true positive rate, threshold), all finite.
+def _drawn(partitions: Sequence[Partition], resamples: int, seed: int) -> Iterator[list[Floats]]:
+    """How often each cell is drawn in each resample, in blocks of bounded size (B x cells), one array a partition.
 
-    Without both labels there is no curve: an empty list.
+    One resample after the other: 100,000 row numbers and their cells stay in the processor's cache.
     """
-    scored = Scored.of(labels, scores)
-    positives = scored.labels.sum()
-    negatives = len(labels) - positives
-    if not positives or not negatives:
-        return []
-    hits = np.cumsum(np.add.reduceat(scored.labels, scored.ties)[::-1])
-    alarms = np.cumsum(np.add.reduceat(1.0 - scored.labels, scored.ties)[::-1])
-    rates = np.column_stack([np.r_[0.0, alarms / negatives], np.r_[0.0, hits / positives]])
-    descending = scored.scores[scored.ties][::-1]
-    cuts = np.r_[np.nextafter(descending[0], 2.0), descending]
-    kept = np.unique(np.linspace(0, len(cuts) - 1, min(most, len(cuts))).round().astype(int))
-    return [(float(rates[at, 0]), float(rates[at, 1]), float(cuts[at])) for at in kept]
-
-
-def calibration_points(labels: Floats, scores: Floats) -> list[list[float]]:
-    """Mean score, rate of positives and row count of each calibration bin, ascending."""
-    scored = Scored.of(labels, scores)
-    if not len(labels):
-        return []
-    counts = np.add.reduceat(np.ones(len(labels)), scored.bins)
-    means = np.add.reduceat(scored.scores, scored.bins) / counts
-    rates = np.add.reduceat(scored.labels, scored.bins) / counts
-    return np.column_stack([means, rates, counts]).tolist()
-
-
-def confusion(labels: Floats, scores: Floats, threshold: float) -> list[list[int]]:
-    """Counts [[true negatives, false positives], [false negatives, true positives]]; positive from the threshold on."""
-    said = scores >= threshold
-    return [[int(np.sum((labels == truth) & (said == answer))) for answer in (False, True)] for truth in (0, 1)]
-
-
-def resample_weights(rows: int, resamples: int, seed: int) -> Iterator[Floats]:
-    """How often each row is drawn in each resample, in blocks (B x rows) of bounded size; deterministic."""
     rng = np.random.default_rng(seed)
-    per_block = max(1, BLOCK_CELLS // max(rows, 1))
-    for start in range(0, resamples, per_block):
-        size = min(per_block, resamples - start)
-        drawn = rng.integers(0, rows, size=(size, rows)) + np.arange(size)[:, None] * rows
-        yield np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows).astype(np.float64)
+    rows = len(partitions[0].table) if partitions else 0
+    block = max(1, BLOCK_CELLS // max((partition.cells for partition in partitions), default=1))
+    for start in range(0, resamples, block):
+        size = min(block, resamples - start)
+        counts = [np.empty((size, partition.cells)) for partition in partitions]
+        for at in range(size):
+            drawn = rng.integers(0, rows, size=rows)
+            for partition, count in zip(partitions, counts, strict=True):
+                count[at] = np.bincount(partition.table.take(drawn), minlength=partition.cells)
+        yield counts
 
 
-def _samples(scored: list[Scored], rows: int, resamples: int, seed: int) -> Floats:
-    """Statistics of several scorings under the same resamples: shape (scorings, resamples, metrics)."""
-    blocks = [np.stack([one.statistics(w) for one in scored]) for w in resample_weights(rows, resamples, seed)]
-    return np.concatenate(blocks, axis=1) if blocks else np.zeros((len(scored), 0, len(METRICS)))
+def _numbered() -> Iterator[tuple[int, str]]:
+    return enumerate(EVERY)
+
+
+def _check(labels: Floats, scores: Floats) -> None:
+    if labels.shape != scores.shape or labels.ndim != 1 or not labels.size:
+        raise ValueError(f"labels {labels.shape} and scores {scores.shape} are not two lists of one length, with rows")
+    if not np.isin(labels, (0.0, 1.0)).all():
+        raise ValueError("labels are not all 0 or 1")
+    if not (np.isfinite(scores).all() and ((scores >= 0) & (scores <= 1)).all()):
+        raise ValueError("scores are not all finite numbers from 0 to 1")
 
 
 def _bin_starts(ties: Integers, rows: int) -> Integers:
     """Starts of up to BINS bins of equal count; a group of equal scores lies in the bin of its middle."""
-    if not rows:
-        return np.zeros(0, np.int64)
     middles = (ties + np.r_[ties[1:], rows] - 1) / 2
     group_bins = np.floor(BINS * middles / rows).astype(np.int64)
     return ties[np.flatnonzero(np.r_[True, group_bins[1:] != group_bins[:-1]])]
 
 
+def _grouped(ties: Integers, kept: Sequence[int], rows: int, most: int | None) -> Integers:
+    """Starts of about `most` groups, none within equal scores, with the starts that are to be kept.
+
+    Groups shrink towards the highest scores, where average precision has most of its weight.
+    """
+    if most is None or len(ties) <= most:
+        return ties
+    wanted = np.searchsorted(ties, rows * (1 - (np.arange(most, 0, -1) / most) ** 2))
+    return np.unique(np.r_[ties[np.minimum(wanted, len(ties) - 1)], np.asarray(kept, np.int64)])
+
+
 def _auc(positive: Floats, negative: Floats) -> Floats:
-    """P(score of a positive > score of a negative) + half of ties, over groups of equal scores (B x groups)."""
-    below = np.cumsum(negative, axis=1) - negative / 2
-    value: Floats = (positive * below).sum(axis=1) / (positive.sum(axis=1) * negative.sum(axis=1))
-    return value
+    """Pairs of a positive with a negative of a lower score, half of those in one group (B x groups)."""
+    below = np.cumsum(negative, axis=1)
+    below -= negative / 2
+    pairs: Floats = np.einsum("ij,ij->i", positive, below)
+    return pairs
 
 
-def _average_precision(positive: Floats, everything: Floats) -> Floats:
-    """Sum of precision times step in recall, from the highest score down; NaN without both labels."""
-    positive, everything = positive[:, ::-1], everything[:, ::-1]
-    found = np.cumsum(positive, axis=1)
-    seen = np.cumsum(everything, axis=1)
+def _average_precision(positive: Floats, negative: Floats) -> Floats:
+    """Sum over groups of precision times positives, from the highest score down."""
+    found = np.cumsum(positive[:, ::-1], axis=1)
+    seen = found + np.cumsum(negative[:, ::-1], axis=1)
     precision = np.divide(found, seen, out=np.zeros_like(found), where=seen > 0)
-    both = np.where(found[:, -1] < seen[:, -1], found[:, -1], np.nan)
-    value: Floats = (precision * positive).sum(axis=1) / both
-    return value
+    weighed: Floats = np.einsum("ij,ij->i", precision, positive[:, ::-1])
+    return weighed
 
 
 def _log_losses(labels: Floats, scores: Floats) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -61,6 +61,14 @@ class ModelSpec:
     def scorer(self, model_dir: Path) -> Scorer:
         """The exported model loaded on the CPU in fp32."""
         found: Scorer = self._module("score").Scorer(model_dir)
+        return found
+
+    def text_traces(self, scorer: Scorer, frame: pd.DataFrame) -> Sequence[tuple[float, NDArray[np.bool_]]] | None:
+        """What the model's language-model head says of each row's text, see causal_lm/exposure.py.
+
+        None where the family has no such head.
+        """
+        found: Sequence[tuple[float, NDArray[np.bool_]]] = self._module("exposure").text_traces(scorer, frame)
         return found
 
     @property

@@ -17,6 +17,7 @@ from components.core.publish import publishing
 from components.core.recipe import Recipe, parse_recipe
 from components.core.records import (
     Evidence,
+    HandOver,
     Interval,
     ModelRef,
     ModelVersionRef,
@@ -141,6 +142,25 @@ def publish_model(folder: Path, rows: TrainingSetRef, weight: float = 5.0, run: 
     return ref
 
 
+def publish_handover(folder: Path, rows: TrainingSetRef, **changes: Any) -> HandOver:
+    """What the guard publishes of a training set that it lets pass."""
+    verdict = HandOver(
+        passed=True,
+        training_set_digest=rows.digest,
+        snapshot_digest=rows.snapshot_digest,
+        contract="",
+        version="",
+        contract_digest="",
+        engine="",
+        rows=sum(split.rows for split in rows.splits),
+        guards=(RuleResult(rule="columns and types", outcome="pass", observed="", limit=""),),
+        checks=(),
+    )
+    with publishing(folder) as staging:
+        replace(verdict, **changes).write(staging)
+    return replace(verdict, **changes)
+
+
 def model_ref(digest: str, rows: TrainingSetRef, run: str = "") -> ModelRef:
     """The record of a model that was trained on these rows."""
     return ModelRef(
@@ -160,6 +180,11 @@ def model_ref(digest: str, rows: TrainingSetRef, run: str = "") -> ModelRef:
 
 class LinearSpec:
     """A model family that needs no torch: a sigmoid of one feature, its weight read from the signature."""
+
+    family = "causal_lm"
+
+    def text_traces(self, scorer: Any, frame: pd.DataFrame) -> None:
+        """It has no language-model head."""
 
     def scorer(self, model_dir: Path) -> LinearScorer:
         """A scorer of the directory."""

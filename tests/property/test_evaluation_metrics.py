@@ -6,17 +6,27 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    brier_score_loss,
+    confusion_matrix,
+    log_loss,
+    precision_recall_curve,
+    roc_auc_score,
+)
 
+from components.evaluation.curves import calibration_points, confusion, precision_recall_points, roc_points
 from components.evaluation.metrics import (
+    EVERY,
     METRICS,
+    MOST_GROUPS,
+    OPERATING,
+    Partition,
     Scored,
-    calibration_points,
-    confusion,
     measure,
+    measure_each,
     paired_auc_difference,
-    resample_weights,
-    roc_points,
+    resample,
 )
 
 
@@ -40,7 +50,8 @@ def samples(draw: st.DrawFn, distinct: bool = False) -> tuple[np.ndarray, np.nda
 def test_weighted_metrics_equal_scikit_learn(sample: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
     """A resample's metrics are what scikit-learn computes with the resample's counts as weights, ties included."""
     labels, scores, weights = sample
-    ours = dict(zip(METRICS, Scored.of(labels, scores).statistics(weights[None, :])[0], strict=True))
+    scored = Scored.of(labels, scores)
+    ours = dict(zip(EVERY, scored.statistics(scored.counts(weights))[0], strict=True))
     assert ours["auc"] == pytest.approx(roc_auc_score(labels, scores, sample_weight=weights))
     assert ours["average_precision"] == pytest.approx(average_precision_score(labels, scores, sample_weight=weights))
     assert ours["brier"] == pytest.approx(brier_score_loss(labels, scores, sample_weight=weights))
@@ -82,18 +93,87 @@ def test_value_lies_in_its_interval_and_row_order_does_not_matter(
         assert low is None or low <= value <= high
 
 
+@settings(max_examples=100, deadline=None)
+@given(samples(), st.floats(0.0, 1.0))
+def test_the_operating_point_is_what_the_confusion_matrix_says(
+    sample: tuple[np.ndarray, ...], threshold: float
+) -> None:
+    """Rates at a threshold equal those of scikit-learn's weighted confusion matrix; a rate of nothing is undefined."""
+    labels, scores, weights = sample
+    (tn, fp), (fn, tp) = confusion_matrix(labels, scores >= threshold, sample_weight=weights, labels=[0, 1])
+    scored = Scored.of(labels, scores, threshold)
+    ours = dict(zip(EVERY, scored.statistics(scored.counts(weights))[0], strict=True))
+    assert ours["precision"] == pytest.approx(tp / (tp + fp) if tp + fp else np.nan, nan_ok=True)
+    assert [ours[name] for name in OPERATING[1:]] == pytest.approx(
+        [tp / (tp + fn), fp / (fp + tn), (tp + fp) / weights.sum(), (tp + tn) / weights.sum()]
+    )
+    assert np.isnan(Scored.of(labels, scores).statistics(scored.counts())[0, -len(OPERATING) :]).all()
+
+
 def test_the_interval_is_the_percentile_of_a_plain_bootstrap() -> None:
-    """Scikit-learn on each resample, one after the other, gives the same ends."""
+    """Scikit-learn on each resample of rows, one after the other, gives the same ends."""
     rng = np.random.default_rng(5)
     labels = (rng.random(200) < 0.3).astype(float)
     scores = np.clip(labels * 0.3 + rng.random(200) * 0.7, 0, 1)
-    values = [
-        roc_auc_score(labels, scores, sample_weight=weights)
-        for block in resample_weights(200, 80, 9)
-        for weights in block
-    ]
+    draw, values = np.random.default_rng(9), []
+    for _ in range(80):
+        rows = draw.integers(0, 200, size=200)
+        values.append(roc_auc_score(labels[rows], scores[rows]))
     found = measure(labels, scores, 80, 9)["auc"]
     assert (found.low, found.high) == pytest.approx(tuple(np.percentile(values, [2.5, 97.5])))
+
+
+def test_grouped_resamples_stay_close_to_those_of_rows() -> None:
+    """20,000 distinct scores in about 500 groups: each resample's metrics lie within a tenth of their own spread."""
+    rng = np.random.default_rng(6)
+    labels = (rng.random(20_000) < 0.1).astype(float)
+    scores = 1 / (1 + np.exp(-(rng.normal(size=20_000) + 1.5 * labels - 2.3)))
+    partition = Partition.of(labels, scores, [np.ones(20_000, bool)], 0.3)
+    assert partition.parts[0].groups < MOST_GROUPS + 20  # type: ignore[union-attr]
+    (samples,) = resample([partition], 25, 4)
+    draw = np.random.default_rng(4)
+    for at in range(25):
+        rows = draw.integers(0, 20_000, size=20_000)
+        said, truth = scores[rows], labels[rows]
+        expected = [roc_auc_score(truth, said), average_precision_score(truth, said), log_loss(truth, said)]
+        expected += [brier_score_loss(truth, said)]
+        gaps = np.abs(samples[0, at, :4] - expected)
+        assert (gaps < 0.1 * samples[0, :, :4].std(axis=0)).all()
+        assert samples[0, at, EVERY.index("recall")] == pytest.approx((said >= 0.3)[truth == 1].mean())
+
+
+@settings(max_examples=40, deadline=None)
+@given(samples(), st.integers(0, 2**32 - 1))
+def test_slices_are_resampled_with_the_whole(sample: tuple[np.ndarray, ...], seed: int) -> None:
+    """Every part of a partition, in every resample, has the metrics of its drawn rows; empty parts have none."""
+    labels, scores, _ = sample
+    where = np.random.default_rng(seed).integers(0, 3, len(labels))
+    masks = [where == 0, where == 1, np.zeros(len(labels), bool)]
+    (found,) = resample([Partition.of(labels, scores, masks, 0.5)], 5, seed)
+    draw = np.random.default_rng(seed)
+    for at in range(5):
+        rows = draw.integers(0, len(labels), size=len(labels))
+        for part, mask in enumerate(masks):
+            drawn = rows[mask[rows]]
+            if not len(drawn):
+                assert np.isnan(found[part, at]).all() or not mask.any()
+                continue
+            brier = np.mean((labels[drawn] - scores[drawn]) ** 2)
+            assert found[part, at, EVERY.index("brier")] == pytest.approx(brier)
+            assert found[part, at, EVERY.index("selection_rate")] == pytest.approx((scores[drawn] >= 0.5).mean())
+            if 0 < labels[drawn].sum() < len(drawn):
+                assert found[part, at, 0] == pytest.approx(roc_auc_score(labels[drawn], scores[drawn]))
+    assert np.isnan(found[2]).all()
+
+
+def test_several_scorings_are_measured_as_each_alone() -> None:
+    """The same resamples for all of them, so that they can be compared in pairs."""
+    rng = np.random.default_rng(3)
+    labels = (rng.random(150) < 0.4).astype(float)
+    scorings = {"one": rng.random(150), "two": rng.random(150)}
+    together = measure_each(labels, scorings, 50, 1, 0.5)
+    assert together == {name: measure(labels, scores, 50, 1, 0.5) for name, scores in scorings.items()}
+    assert set(together["one"]) == set(EVERY)
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
@@ -120,12 +200,25 @@ def test_a_paired_difference_is_tighter_than_the_difference_of_two_intervals() -
     assert (same.value, same.low, same.high) == (0.0, 0.0, 0.0)
 
 
-def test_blocks_of_resamples_are_whole_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every resample draws as many rows as there are, also where memory allows one at a time."""
+def test_blocks_of_any_size_give_the_same_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory for one resample at a time, or for all: the same intervals."""
+    rng = np.random.default_rng(0)
+    labels, scores = (rng.random(60) < 0.4).astype(float), rng.random(60)
+    found = measure(labels, scores, 30, 2)
     monkeypatch.setattr("components.evaluation.metrics.BLOCK_CELLS", 25)
-    blocks = list(resample_weights(10, 7, 0))
-    assert [len(block) for block in blocks] == [2, 2, 2, 1]
-    assert all((block.sum(axis=1) == 10).all() for block in blocks)
+    again = measure(labels, scores, 30, 2)
+    assert [again[name].low for name in METRICS] == pytest.approx([found[name].low for name in METRICS])
+    assert [again[name].high for name in METRICS] == pytest.approx([found[name].high for name in METRICS])
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples())
+def test_precision_over_recall_is_scikit_learns(sample: tuple[np.ndarray, ...]) -> None:
+    """The same points, from the highest score down."""
+    labels, scores, _ = sample
+    precision, recall, _ = precision_recall_curve(labels, scores)
+    expected = np.column_stack([recall, precision])[:-1][::-1]
+    assert np.array(precision_recall_points(labels, scores)) == pytest.approx(expected)
 
 
 @settings(max_examples=80, deadline=None)
