@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from components.core.errors import PilotlineError, UserError, one_line
 from components.core.home import Home
 from pipelines.contract_cli import add_contract_verbs
 from pipelines.features_cli import add_features_verbs
+from pipelines.models_cli import add_ledger_verbs, add_models_verbs
 from pipelines.plan_cli import add_plan_verbs
 from pipelines.training_cli import add_training_verbs
 
@@ -50,9 +50,8 @@ def parser() -> argparse.ArgumentParser:
     training = _group(verbs, "training", "training jobs on a cluster: their file, state, log and end")
     add_training_verbs(training, _verb, _print, _recipe_options, _recipe)
     add_plan_verbs(_group(verbs, "plan", "does it fit, on how many GPUs, how fast"), _verb, _print)
-    _add_models(verbs)
-    ledger = _group(verbs, "ledger", "the append-only record of what happened")
-    _verb(ledger, "verify", "name the first altered, missing or reordered entry", _ledger_verify)
+    add_models_verbs(_group(verbs, "models", "registered models: who is champion, and who decides"), _verb, _print)
+    add_ledger_verbs(_group(verbs, "ledger", "the append-only record of what happened"), _verb, _print)
     _verb(verbs, "doctor", "what this machine has and what is missing, each with its mend", _doctor)
     return top
 
@@ -96,23 +95,6 @@ def _add_pipeline_verbs(verbs: Any) -> None:
         verb.add_argument("--cluster-home", default="/pilotline", help="the home inside the cluster")
         if name == "schedule":
             verb.add_argument("--cron", default="0 0 6 * * 1", help="six fields, seconds first (default Mondays 06:00)")
-
-
-def _add_models(verbs: Any) -> None:
-    models = _group(verbs, "models", "registered models")
-    _verb(models, "list", "registered versions", _models_call("list_versions"))
-    show = _verb(models, "show", "one version with its gate and digests", _models_call("show", "name", "version"))
-    show.add_argument("name")
-    show.add_argument("version")
-    history = _verb(models, "history", "what happened to a model, or its champion at a time", _models_history)
-    history.add_argument("name")
-    history.add_argument("--at", default="", help="ISO 8601 time: the one version that was champion then")
-    back = _verb(models, "rollback", "back to the version before", _models_call("rollback", "name", "reason"))
-    back.add_argument("name")
-    back.add_argument("--reason", required=True)
-    check = _verb(models, "verify", "a version's files against their digest", _models_call("verify", "name", "version"))
-    check.add_argument("name")
-    check.add_argument("version")
 
 
 def _verb(verbs: Any, name: str, text: str, call: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
@@ -212,40 +194,6 @@ def _schedule(args: argparse.Namespace) -> int:
     return 0
 
 
-def _models_call(function: str, *names: str) -> Callable[[argparse.Namespace], int]:
-    def call(args: argparse.Namespace) -> int:
-        models = importlib.import_module("components.registry.models")
-        found = getattr(models, function)(Home.at(args.home), *(getattr(args, name) for name in names))
-        _print(args, found if isinstance(found, dict) else {"items": found}, _table(found))
-        return 0
-
-    return call
-
-
-def _models_history(args: argparse.Namespace) -> int:
-    from components.registry.models import history
-
-    found = history(Home.at(args.home), args.name, args.at or None)
-    lines = [f"{item.get('time', item.get('since', ''))[:19].replace('T', ' ')} UTC  {_told(item)}" for item in found]
-    _print(args, {"items": found}, "\n".join(lines))
-    return 0
-
-
-def _told(item: dict[str, Any]) -> str:
-    return str(item.get("text") or f"v{item['version']} was champion at {item.get('at', '')}: {item['reason']}")
-
-
-def _ledger_verify(args: argparse.Namespace) -> int:
-    from components.core.ledger import Ledger
-    from pipelines.outcome import missing_runs
-
-    home = Home.at(args.home)
-    count = Ledger(home.ledger_url).verify()
-    missing_runs(home)
-    _print(args, {"entries": count, "intact": True}, f"{count} entries, chain intact")
-    return 0
-
-
 def _doctor(args: argparse.Namespace) -> int:
     from pipelines.doctor import examine
 
@@ -255,11 +203,6 @@ def _doctor(args: argparse.Namespace) -> int:
     ]
     _print(args, {"items": found}, "\n".join(lines))
     return 0 if all(item["ok"] for item in found if item["needed"]) else 1
-
-
-def _table(found: Any) -> str:
-    rows = found if isinstance(found, list) else [found]
-    return "\n".join("  ".join(f"{name}={value}" for name, value in row.items() if value) for row in rows) or "nothing"
 
 
 def _print(args: argparse.Namespace, values: dict[str, Any], text: str) -> None:

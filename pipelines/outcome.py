@@ -6,11 +6,14 @@ import json
 import time
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+from components.core.digest import file_digest, value_digest
 from components.core.errors import IntegrityError
 from components.core.home import Home
-from components.core.ledger import Ledger
+from components.core.ledger import Anchor, Ledger
+from components.core.people import starters
 from components.core.publish import write_atomic
 from components.core.recipe import Recipe
 from components.core.steps import failure_of, read_record, step_notes
@@ -18,7 +21,9 @@ from pipelines.plan_record import keep_measurement
 
 EXIT_CODES = {"promoted": 0, "failed": 1, "refused": 3, "rolled_back": 3, "inconclusive": 3, "awaiting_approval": 4}
 FINAL = {"promoted", "refused", "rolled_back", "inconclusive"}  # stored: the same run again returns them
-RUN_FILE = "run.json"
+AWAITING = "awaiting_approval"
+RUN_FILE, ANCHOR_FILE = "run.json", "ledger.json"
+SEALED = "sealed"  # kind of the entries that name the digests of a run's records
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Outcome:
     snapshot: dict[str, Any] | None
     model: dict[str, Any] | None
     metrics: dict[str, float] = field(default_factory=dict)
+    started_by: list[str] = field(default_factory=list)
     repeatable: bool = False  # damage on disk, not a verdict: the same run again may end otherwise
 
     @property
@@ -68,6 +74,7 @@ def conclude(home: Home, run_id: str, recipe: Recipe, code_version: str) -> Outc
         snapshot=_snapshot(home, run_id),
         model=_model(home, run_id),
         metrics=_metrics(home, run_id),
+        started_by=list(starters(home, run_id)),
         repeatable=isinstance(failure_of(home, run_id), IntegrityError),
     )
     write_atomic(home.run(run_id) / RUN_FILE, json.dumps(asdict(concluded), indent=1))
@@ -75,10 +82,28 @@ def conclude(home: Home, run_id: str, recipe: Recipe, code_version: str) -> Outc
 
 
 def store(home: Home, concluded: Outcome) -> None:
-    """Append the run to the ledger where it is final: from then on the same run returns this outcome."""
-    if concluded.is_final:
-        with closing(Ledger(home.ledger_url)) as ledger:
-            ledger.append("run", f"run:{concluded.run_id}", asdict(concluded))
+    """Append the run to the ledger where it is final: from then on the same run returns this outcome.
+
+    The digests of its records are sealed in the ledger, also while it awaits approval; the run's folder notes the
+    entry's hash, which shows where the ledger's end was cut off.
+    """
+    if not concluded.is_final and concluded.outcome != AWAITING:
+        return
+    run_id, records = concluded.run_id, record_digests(home, concluded.run_id)
+    with closing(Ledger(home.ledger_url)) as ledger:
+        sealed = {"run_id": run_id, "records": records}
+        entry = ledger.append(SEALED, f"{SEALED}:{run_id}:{value_digest(records)}", sealed)
+        if concluded.is_final:
+            entry = ledger.append("run", f"run:{run_id}", asdict(concluded))
+    write_atomic(home.run(run_id) / ANCHOR_FILE, json.dumps({"seq": entry.seq, "hash": entry.hash}))
+
+
+def record_digests(home: Home, run_id: str) -> dict[str, str]:
+    """sha256 of each record that a run's steps kept, and of its recipe."""
+    folder = home.run(run_id)
+    found = {path.name: file_digest(path) for path in sorted((folder / "records").glob("*.json"))}
+    recipe = folder / "recipe.json"
+    return found | ({recipe.name: file_digest(recipe)} if recipe.exists() else {})
 
 
 def stored(home: Home, run_id: str) -> Outcome | None:
@@ -103,6 +128,29 @@ def missing_runs(home: Home) -> None:
                 f"ledger: run {told.run_id} ended as {told.outcome} but has no entry; the ledger's end was cut off, or "
                 "the run was killed as it ended: run it again"
             )
+
+
+def run_anchors(home: Home) -> list[Anchor]:
+    """What the runs of this home saw of the ledger."""
+    found = []
+    for folder in sorted((home.root / "runs").glob("*")):
+        noted = _table(folder / ANCHOR_FILE)
+        promotion = _table(folder / "records" / "promote.json")
+        for seq, seen in (
+            (noted.get("seq"), noted.get("hash")),
+            (promotion.get("ledger_seq"), promotion.get("ledger_hash")),
+        ):
+            if seq and seen:
+                found.append(Anchor(int(seq), str(seen), f"run {folder.name}"))
+    return found
+
+
+def _table(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def _verdict(home: Home, run_id: str) -> tuple[str, str, int]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from components.core.digest import value_digest
 from components.core.errors import PilotlineError, UserError
 from components.core.home import Home
+from components.core.people import RUN, Policy, identify, note_start
 from components.core.processes import adopt, end_leftovers, port_is_free
 from components.core.publish import MANIFEST, is_whole, write_atomic
 from components.core.recipe import Recipe
@@ -31,6 +32,7 @@ from pipelines.outcome import RUN_FILE, Outcome, stored
 from pipelines.plan_record import keep_prediction
 from pipelines.preflight import check_run
 from pipelines.progress import Progress
+from pipelines.settling import awaiting, settle
 
 if TYPE_CHECKING:
     from components.serving.engines import Choice
@@ -41,10 +43,12 @@ def run(recipe: Recipe, home: Home, engine: str = "auto", force: bool = False) -
 
     Raises:
         UserError: bad input, or another run of this home is active.
-        PolicyRefusal: training or serving cannot fit this machine's memory.
+        PolicyRefusal: whoever asks may not run this recipe, or it cannot fit this machine's memory.
         PilotlineError: a step failed; the message names the step.
     """
     adopt(home.root)
+    who = identify()
+    Policy.of(recipe).allow(who.name, RUN)
     with _only_run(home):
         for pid in end_leftovers(home.root):
             print(f"ended process {pid}, left by a run that was killed", file=sys.stderr)
@@ -61,7 +65,11 @@ def run(recipe: Recipe, home: Home, engine: str = "auto", force: bool = False) -
             if not force and (outcome := stored(home, run_id)):
                 progress.say(f"{run_id}: already {outcome.outcome}; --force repeats")
                 return outcome
+            if not force and (outcome := settle(home, run_id)):
+                progress.say(f"{run_id}: {outcome.outcome}")
+                return outcome
             _repair_aliases(recipe.model.name, home)
+            note_start(home, run_id, who)
             progress.follow(run_id)
             arguments = {
                 "recipe": recipe.to_json(),
@@ -159,7 +167,7 @@ def _run_id(recipe: Recipe, home: Home, snapshot: str, version: str, engine: str
     base = f"{recipe.name}-{value_digest([snapshot, recipe.digest, version, engine])[:12]}"
     if not force:
         return base
-    return next(name for name in _numbered(base) if stored(home, name) is None)
+    return next(name for name in _numbered(base) if not stored(home, name) and not awaiting(home, name))
 
 
 def _numbered(base: str) -> Iterator[str]:

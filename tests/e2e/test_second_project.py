@@ -100,7 +100,16 @@ def test_a_run_killed_in_every_step_ends_like_an_undisturbed_one(undisturbed: Do
         assert begun <= 2, f"{step} was begun {begun} times: once when it was killed, once to finish"
 
 
-TIMED = {"timeline", "latency_ms", "requests", "mlflow_run_id", "curve", "resumed_from_step", "evidence_digest"}
+TIMED = {
+    "timeline",
+    "latency_ms",
+    "requests",
+    "mlflow_run_id",
+    "curve",
+    "resumed_from_step",
+    "evidence_digest",
+    "ledger_hash",
+}
 MEASURED = {"tokens_per_second", "peak_rank_gib"}
 ABOUT_THE_MACHINE = {"plan", "serving_memory", "training_set"}  # what was measured, and where the folder lies
 

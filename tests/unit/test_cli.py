@@ -18,6 +18,7 @@ from pipelines.cli import main, parser
 from pipelines.outcome import Outcome, store
 from pipelines.recipes import locate
 from pipelines.run import _attempts, _run_id
+from tests.fakes.ledger_places import change
 
 
 @pytest.mark.parametrize(
@@ -49,13 +50,10 @@ def test_a_home_that_is_a_file_is_bad_input(tmp_path: Path, capsys: pytest.Captu
 
 def test_an_altered_ledger_is_a_deliberate_no(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`ledger verify` counts, and exits 3 naming the entry after an alteration."""
-    import sqlite3
-
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     ledger.append("run", "k", {})
     assert main(["ledger", "verify", "--home", str(tmp_path)]) == 0
-    with sqlite3.connect(tmp_path / "ledger.db") as connection:
-        connection.execute("update ledger set kind='x'")
+    change(f"sqlite:///{tmp_path / 'ledger.db'}", "update ledger set kind='x'")
     assert main(["ledger", "verify", "--home", str(tmp_path)]) == 3
     assert "entry 1" in capsys.readouterr().err
 

@@ -1,0 +1,132 @@
+"""The verbs of `pilotline models`, `pilotline ledger` and `pilotline audit`: parse, call, print."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from components.core.errors import TransientError, one_line
+from components.core.home import Home
+
+Verb = Callable[[Any, str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]
+Printer = Callable[[argparse.Namespace, dict[str, Any], str], None]
+
+MOVES = {  # verb: (what it does, whether it names a version)
+    "promote": ("make a version champion without a rollout, or an earlier champion again", True),
+    "rollback": ("back to the version before", False),
+    "approve": ("approve a version that awaits approval; the last word that it needs promotes it", True),
+    "reject": ("refuse a version that awaits approval, for good", True),
+}
+
+
+def add_models_verbs(models: Any, verb: Verb, show: Printer) -> None:
+    """Add the verbs to the parser group `models`."""
+    verb(models, "list", "registered versions", _call(show, "list_versions"))
+    one = verb(models, "show", "one version with its gate and digests", _call(show, "show", "name", "version"))
+    told = verb(models, "history", "what happened to a model, or its champion at a time", _history(show))
+    told.add_argument("--at", default="", help="ISO 8601 time, UTC where it names no zone: the one champion of then")
+    check = verb(models, "verify", "a version's files against their digest", _call(show, "verify", "name", "version"))
+    mend = verb(models, "repair", "make the registry's aliases follow the ledger", _call(show, "sync", "name"))
+    for parser in (one, told, check, mend):
+        parser.add_argument("name")
+    for parser in (one, check):
+        parser.add_argument("version")
+    for name, (text, versioned) in MOVES.items():
+        move = verb(models, name, text, _move(show, name, versioned))
+        move.add_argument("name")
+        if versioned:
+            move.add_argument("version")
+        move.add_argument("--reason", required=True, help="why, for the record")
+        move.add_argument(
+            "--as", dest="who", default=None, metavar="WHO",
+            help="who decides (default $PILOTLINE_USER, else the operating system's user); a claim, noted beside that "
+            "user",
+        )  # fmt: skip
+
+
+def add_ledger_verbs(ledger: Any, verb: Verb, show: Printer) -> None:
+    """Add the verbs to the parser group `ledger`."""
+    verb(ledger, "verify", "name the first altered, missing or reordered entry", _verify(show))
+
+
+def _call(show: Printer, function: str, *names: str) -> Callable[[argparse.Namespace], int]:
+    def call(args: argparse.Namespace) -> int:
+        models = importlib.import_module("components.registry.models")
+        found = getattr(models, function)(Home.at(args.home), *(getattr(args, name) for name in names))
+        show(args, found if isinstance(found, dict) else {"items": found}, _table(found))
+        return 0
+
+    return call
+
+
+def _history(show: Printer) -> Callable[[argparse.Namespace], int]:
+    def call(args: argparse.Namespace) -> int:
+        from components.registry.models import history
+
+        found = history(Home.at(args.home), args.name, args.at or None)
+        lines = [
+            f"{item.get('time', item.get('since', ''))[:19].replace('T', ' ')} UTC  {_told(item)}" for item in found
+        ]
+        show(args, {"items": found}, "\n".join(lines))
+        return 0
+
+    return call
+
+
+def _told(item: dict[str, Any]) -> str:
+    return str(item.get("text") or f"v{item['version']} was champion at {item.get('at', '')}: {item['reason']}")
+
+
+def _move(show: Printer, name: str, versioned: bool) -> Callable[[argparse.Namespace], int]:
+    def call(args: argparse.Namespace) -> int:
+        from components.core.people import identify
+        from components.registry import models
+        from pipelines.outcome import EXIT_CODES
+        from pipelines.settling import settle
+
+        home, who = Home.at(args.home), identify(args.who)
+        about = (args.name, args.version) if versioned else (args.name,)
+        run_id = ""
+        if name in ("approve", "reject"):
+            ended, run_id = getattr(models, name)(home, *about, args.reason, who)
+            settle(home, run_id)
+            values = ended.to_dict() | {"run_id": run_id}
+        else:
+            values = getattr(models, name)(home, *about, args.reason, who)
+        text = f"{values['name']} v{values['version']} {values['outcome'].replace('_', ' ')}: {values['reason']}"
+        show(args, values | {"by": who.to_dict()}, f"{text} (by {who.name}, {who.source}; user {who.os_user})")
+        return EXIT_CODES["awaiting_approval"] if values["outcome"] == "awaiting_approval" else 0
+
+    return call
+
+
+def _verify(show: Printer) -> Callable[[argparse.Namespace], int]:
+    def call(args: argparse.Namespace) -> int:
+        from contextlib import closing
+
+        from components.core.ledger import Ledger
+        from components.registry.models import ledger_anchors
+        from pipelines.outcome import missing_runs, run_anchors
+
+        home, silent = Home.at(args.home), ""
+        anchors = run_anchors(home)
+        if (home.root / "mlflow.db").exists() or not home.mlflow_uri.startswith("sqlite"):
+            try:
+                anchors += ledger_anchors(home)
+            except TransientError as error:  # the chain can be judged without it
+                silent = f"; the registry was not asked: {one_line(error)}"
+        with closing(Ledger(home.ledger_url)) as ledger:
+            count = ledger.verify(anchors)
+        missing_runs(home)
+        text = f"{count} entries, chain intact; {len(anchors)} anchors outside of it agree{silent}"
+        show(args, {"entries": count, "intact": True, "anchors": len(anchors)}, text)
+        return 0
+
+    return call
+
+
+def _table(found: Any) -> str:
+    rows = found if isinstance(found, list) else [found]
+    return "\n".join("  ".join(f"{name}={value}" for name, value in row.items() if value) for row in rows) or "nothing"
