@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -80,9 +81,12 @@ class Decider:
         *,
         seed: str,
         timeout_seconds: float,
+        model: str = "",
+        keep_text: str = "none",
     ) -> None:
         self._asker, self._features, self._log = ArmAsker(client), features, log
         self._state_path, self._timeout = state_path, timeout_seconds
+        self._model, self._keep_text = model, keep_text
         self._draws = random.Random(seed)  # noqa: S311 - a fair draw that can be repeated, not a secret
         self._reader = ThreadPoolExecutor(1, "features")  # SQLite handles stay in one thread
         self._cache: dict[tuple[str, str], Renderer] = {}
@@ -227,6 +231,7 @@ class Decider:
             drawn=outcome.drawn,
             weight=outcome.weight,
             answered_by=outcome.answered_by,
+            model=self._model,
             version=arm.version if arm else "",
             digest=arm.digest if arm else "",
             label=outcome.answer.label,
@@ -237,4 +242,12 @@ class Decider:
             model_seconds=outcome.answer.seconds,
             entities=dict(outcome.entities),
             features={name: dict(found) for name, found in outcome.features.items()},
+            **kept_text(outcome.text, self._keep_text),
         )
+
+
+def kept_text(text: str, keep: str) -> dict[str, str | None]:
+    """What the log keeps of a text: nothing, its sha256 (short texts can be guessed from it), or all of it."""
+    written = text.encode("utf-8", "replace")
+    whole = keep == "plain" and written.decode() == text  # what cannot be written as UTF-8 is not kept
+    return {"text": text if whole else None, "text_digest": "" if keep == "none" else sha256(written).hexdigest()}

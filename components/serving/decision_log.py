@@ -1,12 +1,14 @@
 """The decision log: every answer with its request, version and true status, in SQLite under the home.
 
-Writing never adds to a request's time: records go through a bounded queue to one writer thread. Text is not kept, only
-the digest of the prompt's token ids.
+Writing never adds to a request's time: records go through a bounded queue to one writer thread. Of the text only the
+digest of the prompt's token ids is kept, unless `serving.keep_text` asks for its sha256 or for all of it. Each decision
+carries a seal, the digest of all that is written of it, so that a row that was altered later shows.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import queue
 import sqlite3
 import threading
@@ -17,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from components.core.digest import value_digest
 from components.core.errors import TransientError, UserError
 
 DECISION_LOG = "decisions.db"
@@ -28,7 +31,8 @@ CREATE TABLE IF NOT EXISTS decisions (
   seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, run_id TEXT NOT NULL, time TEXT NOT NULL,
   status TEXT NOT NULL, failure TEXT NOT NULL, drawn TEXT NOT NULL, weight REAL NOT NULL, answered_by TEXT NOT NULL,
   version TEXT NOT NULL, digest TEXT NOT NULL, label TEXT, score REAL, threshold REAL, prompt_digest TEXT NOT NULL,
-  seconds REAL NOT NULL, model_seconds REAL, entities TEXT NOT NULL, features TEXT NOT NULL);
+  seconds REAL NOT NULL, model_seconds REAL, entities TEXT NOT NULL, features TEXT NOT NULL,
+  model TEXT NOT NULL DEFAULT '', text TEXT, text_digest TEXT NOT NULL DEFAULT '', seal TEXT NOT NULL DEFAULT '');
 CREATE INDEX IF NOT EXISTS decisions_time ON decisions (time);
 CREATE TABLE IF NOT EXISTS shadows (
   seq INTEGER PRIMARY KEY AUTOINCREMENT, decision_id TEXT NOT NULL UNIQUE, time TEXT NOT NULL, version TEXT NOT NULL,
@@ -37,6 +41,13 @@ CREATE TABLE IF NOT EXISTS feedback (
   seq INTEGER PRIMARY KEY AUTOINCREMENT, decision_id TEXT NOT NULL UNIQUE, time TEXT NOT NULL, label TEXT NOT NULL,
   observed_at TEXT NOT NULL);
 """
+ADDED = {"model": "TEXT NOT NULL DEFAULT ''", "text": "TEXT", "text_digest": "TEXT NOT NULL DEFAULT ''"}
+ADDED |= {"seal": "TEXT NOT NULL DEFAULT ''"}  # columns that a log of an earlier version lacks
+SEALED = (
+    "id", "run_id", "time", "status", "failure", "drawn", "weight", "answered_by", "model", "version", "digest",
+    "label", "score", "threshold", "prompt_digest", "seconds", "model_seconds", "entities", "features",
+    "text", "text_digest",
+)  # fmt: skip
 
 
 class UnknownDecisionError(LookupError):
@@ -72,7 +83,8 @@ class DecisionLog:
     def decision(self, **values: Any) -> None:
         """Queue a decision; mappings become JSON."""
         values |= {"entities": json.dumps(values["entities"]), "features": json.dumps(values["features"])}
-        self._put("decisions", values | {"run_id": self.run_id})
+        about = {"model": "", "text": None, "text_digest": "", "run_id": self.run_id}
+        self._put("decisions", about | values)
 
     def shadow(self, **values: Any) -> None:
         """Queue the canary's answer to a mirrored decision."""
@@ -116,7 +128,8 @@ class DecisionLog:
                 connection.execute("BEGIN IMMEDIATE")
                 for table, values, done in batch:
                     if done is None:
-                        _insert(connection, table, values)
+                        sealed = {"seal": _seal(values)} if table == "decisions" else {}
+                        _insert(connection, table, values | sealed)
                     else:
                         outcomes.append((done, _insert_feedback(connection, values)))
         except sqlite3.Error as error:
@@ -132,7 +145,7 @@ def now() -> str:
 
 
 def find_decision(path: Path, decision_id: str) -> dict[str, Any] | None:
-    """One decision with its shadow and feedback, or None."""
+    """One decision with its shadow and feedback, or None; `intact` says whether its seal holds."""
     found = _select(path, "WHERE d.id = ?", (decision_id,))
     return found[0] if found else None
 
@@ -165,6 +178,7 @@ def _select(path: Path, where: str, values: Sequence[Any]) -> list[dict[str, Any
     with closing(_connect(path)) as connection:
         rows = [dict(row) for row in connection.execute(query, values)]
     for row in rows:
+        row["intact"] = row.pop("seal") == _seal(row)
         row["entities"], row["features"] = json.loads(row["entities"]), json.loads(row["features"])
     return rows
 
@@ -176,9 +190,24 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.executescript(SCHEMA)
+        there = {row["name"] for row in connection.execute("PRAGMA table_info(decisions)")}
+        for name, kind in ADDED.items():
+            if name not in there:
+                connection.execute(f"ALTER TABLE decisions ADD COLUMN {name} {kind}")
     except sqlite3.Error as error:
         raise UserError(f"decision log {path}: cannot be opened ({error}); choose another --home") from error
     return connection
+
+
+def _seal(values: dict[str, Any]) -> str:
+    """sha256 of what is written of a decision, as SQLite gives it back: numbers as floats, NaN as nothing."""
+    plain = {}
+    for name in SEALED:
+        value = values[name]
+        if isinstance(value, (int, float)):
+            value = float(value) if math.isfinite(value) else None
+        plain[name] = value
+    return value_digest(plain)
 
 
 def _insert(connection: sqlite3.Connection, table: str, values: dict[str, Any]) -> None:

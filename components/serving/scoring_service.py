@@ -88,8 +88,9 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
         )
         seed = f"{recipe.rollout.seed}:{config.run_id}"
         decider = Decider(
-            client, features, log, Path(config.state_path), seed=seed, timeout_seconds=serving.request_timeout_seconds
-        )
+            client, features, log, Path(config.state_path), seed=seed, timeout_seconds=serving.request_timeout_seconds,
+            model=recipe.model.name, keep_text=serving.keep_text,
+        )  # fmt: skip
         held.update(log=log, decider=decider)
         await decider.refresh()
         watcher = asyncio.create_task(decider.watch())

@@ -10,6 +10,7 @@ import pytest
 
 from components.core.errors import TransientError, UserError
 from components.serving import decision_log
+from components.serving.deciding import kept_text
 from components.serving.decision_log import (
     ConflictingFeedbackError,
     DecisionLog,
@@ -18,6 +19,8 @@ from components.serving.decision_log import (
     read_decisions,
     shadows_after,
 )
+
+SHA_OF_HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 
 
 def record(number: int, **changes: Any) -> dict[str, Any]:
@@ -119,3 +122,45 @@ def test_no_log_and_no_place_for_one_are_said_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "folder.db").mkdir()
     with pytest.raises(UserError, match="cannot be opened"):
         DecisionLog(tmp_path / "folder.db", "r")
+
+
+@pytest.mark.parametrize(
+    ("keep", "text", "digest"),
+    [("none", None, ""), ("hash", None, SHA_OF_HELLO), ("plain", "hello", SHA_OF_HELLO)],
+)
+def test_of_the_text_is_kept_what_the_recipe_says(keep: str, text: str | None, digest: str) -> None:
+    """Nothing, its sha256, or all of it."""
+    assert kept_text("hello", keep) == {"text": text, "text_digest": digest}
+    assert kept_text("\ud800", keep)["text"] is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["score=0.76", "version='4'", "features='{}'", "answered_by='canary'", "label='no'", "time='2020'", "seal=''"],
+)
+def test_a_decision_that_was_altered_later_shows(tmp_path: Path, change: str) -> None:
+    """Its seal covers all that is written of it; whole numbers and no numbers are read back as they were sealed."""
+    log = DecisionLog(tmp_path / "d.db", "run-1")
+    log.decision(**record(1, text="hello", model="triage", weight=0, threshold=None))
+    log.decision(**record(2, score=float("nan")))
+    log.close()
+    assert [row["intact"] for row in read_decisions(tmp_path / "d.db")] == [True, True]
+    with sqlite3.connect(tmp_path / "d.db") as connection:
+        connection.execute(f"update decisions set {change} where seq=1")
+    assert [row["intact"] for row in read_decisions(tmp_path / "d.db")] == [False, True]
+
+
+def test_a_log_of_an_earlier_version_is_read_and_written_on(tmp_path: Path) -> None:
+    """Its rows have no seal and say so; new ones have."""
+    with sqlite3.connect(tmp_path / "d.db") as connection:
+        connection.executescript(decision_log.SCHEMA)
+        for name in decision_log.ADDED:
+            connection.execute(f"alter table decisions drop column {name}")
+        old = record(1) | {"time": "2026-01-01", "run_id": "run-0", "entities": "{}", "features": "{}"}
+        connection.execute(
+            f"insert into decisions ({', '.join(old)}) values ({', '.join('?' * len(old))})", list(old.values())
+        )
+    log = DecisionLog(tmp_path / "d.db", "run-1")
+    log.decision(**record(2))
+    log.close()
+    assert [row["intact"] for row in read_decisions(tmp_path / "d.db")] == [False, True]

@@ -19,6 +19,7 @@ class Serving(Section):
     kv_cache_gib: Positive = 1.0
     start_timeout_seconds: Positive = 300.0
     request_timeout_seconds: Positive = 10.0
+    keep_text: Literal["none", "hash", "plain"] = "none"  # what the decision log keeps of a request's text
     port: Annotated[int, Field(ge=0, le=65535)] = 0  # of the scoring service on 127.0.0.1; 0 takes a free one
 
 
