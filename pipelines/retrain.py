@@ -65,9 +65,12 @@ def pipeline(profile: str = "laptop", resources: Resources | None = None, traini
                 with dsl.If(safe.outputs["Output"] == True, name="nothing leaks"):  # noqa: E712
                     trained = placed(train(training_set=rows, **common), "Train with DeepSpeed")
                     model = trained.outputs["model"]
-                    judged = placed(evaluate(training_set=rows, model=model, **common), "Evaluate on test rows")
+                    handed = guarded.outputs["handover"]
+                    scored = evaluate(training_set=rows, model=model, handover=handed, **common)
+                    judged = placed(scored, "Evaluate on test rows")
                     evidence = judged.outputs["evidence"]
-                    gated = register(model=model, training_set=rows, evidence=evidence, **common)
+                    verdicts = {"clean": held.outputs["clean"], "handover": handed}
+                    gated = register(model=model, training_set=rows, evidence=evidence, **verdicts, **common)
                     kept = placed(gated, "Register and gate")
                     version = kept.outputs["version"]
                     with dsl.If(kept.outputs["Output"] == True, name="gate passes"):  # noqa: E712

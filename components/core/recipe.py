@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from components.core.digest import value_digest
 from components.core.errors import UserError
 from components.core.sections.base import NamePattern, Section
+from components.core.sections.card import Card
 from components.core.sections.data import Contract, Features, Leakage, Source
 from components.core.sections.judging import BaselineMargin, Evaluation, Gate, Group
 from components.core.sections.people import Approval, Lineage, Roles
@@ -24,6 +25,7 @@ from components.core.sections.training import Model, Resources, Training
 __all__ = [
     "Approval",
     "BaselineMargin",
+    "Card",
     "Contract",
     "Evaluation",
     "Features",
@@ -64,6 +66,7 @@ class Recipe(Section):
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
     gate: Gate = Gate()
+    card: Card = Card()
     serving: Serving = Serving()
     rollout: Rollout = Rollout()
     monitoring: Monitoring = Monitoring()
@@ -186,7 +189,8 @@ def _check_together(recipe: Recipe, where: str) -> None:
         raise UserError(f"{where}: model.hidden_size must be a multiple of model.heads")
     if any(not 0 < step <= 100 for step in recipe.rollout.steps):
         raise UserError(f"{where}: rollout.steps are percentages between 1 and 100, got {list(recipe.rollout.steps)}")
-    unknown = set(recipe.gate.blocking_groups) - {group.name for group in evaluation.groups}
+    looked_at = {group.name for group in evaluation.groups} | {f"{a} & {b}" for a, b in evaluation.intersections}
+    unknown = set(recipe.gate.blocking_groups) - looked_at - set(evaluation.slices)
     if unknown:
         raise UserError(f"{where}: gate.blocking_groups names {min(unknown)!r}, which is no evaluation group")
     unknown = {margin.baseline for margin in recipe.gate.baselines} - set(evaluation.baselines)

@@ -164,7 +164,7 @@ def _checked(model_dir: Path, signature: Path, public_key: str) -> None:
         stream.write(public_key)
         stream.flush()
         config = verifying.Config()  # type: ignore[no-untyped-call]
-        config.set_hashing_config(hashing.Config())
+        config.set_hashing_config(hashing.Config())  # type: ignore[no-untyped-call]
         config.use_elliptic_key_verifier(public_key=stream.name)
         try:
             config.verify(model_dir, signature)

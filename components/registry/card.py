@@ -1,19 +1,22 @@
 """The model card: what a version is for, how it was judged and where it comes from, as Markdown and HTML.
 
 Sections follow Mitchell et al., Model Cards for Model Reporting (2019). No time stamps: the same inputs, the same card.
+What happens to the version afterwards (approvals, promotions) is read from the ledger when the card is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from pathlib import Path
+from typing import Any
 
-from components.core.recipe import Recipe
-from components.core.records import Evidence, Interval, ModelRef, ModelVersionRef, RuleResult, TrainingSetRef
+from components.core.errors import IntegrityError
 
-COLUMNS = ("auc", "average_precision", "log_loss", "brier", "ece")
+APPROVALS = "Approvals and promotions"
+CARD = "card.json"
 
 _STYLE = (
     ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:900px;margin:24px auto}"
@@ -33,40 +36,26 @@ class Part:
     rows: tuple[tuple[str, ...], ...] = field(default=())
 
 
-def write_card(
-    folder: Path,
-    version: ModelVersionRef,
-    recipe: Recipe,
-    model: ModelRef,
-    rows: TrainingSetRef,
-    evidence: Evidence,
-    code_version: str,
-) -> None:
-    """Write card.md and card.html into a folder."""
-    title = f"{version.name} version {version.version}"
-    parts = card_parts(version, recipe, model, rows, evidence, code_version)
+def write_card(folder: Path, title: str, parts: Sequence[Part]) -> None:
+    """Write card.json (the parts), card.md and card.html into a folder."""
+    (folder / CARD).write_text(json.dumps({"title": title, "parts": [asdict(part) for part in parts]}, indent=1))
     (folder / "card.md").write_text(as_markdown(title, parts), encoding="utf-8")
     (folder / "card.html").write_text(as_html(title, parts), encoding="utf-8")
 
 
-def card_parts(
-    version: ModelVersionRef,
-    recipe: Recipe,
-    model: ModelRef,
-    rows: TrainingSetRef,
-    evidence: Evidence,
-    code_version: str,
-) -> list[Part]:
-    """The card's sections as plain values."""
-    return [
-        Part("What it is", _about(version, recipe, model)),
-        Part("Data", (), ("split", "rows", "positives", "from", "to"), tuple(_split_row(s) for s in rows.splits)),
-        Part("Measured on the test rows", (_measured(evidence),), ("model", *COLUMNS), _comparison(evidence)),
-        Part("By group", (), ("rows", *COLUMNS, "n", "positives"), _slices(evidence)),
-        Part("Gate", (version.reason,), ("rule", "outcome", "observed", "limit"), tuple(map(_rule_row, version.gate))),
-        Part("Limits", _limits(recipe, rows)),
-        Part("Where it comes from", (), ("what", "digest"), _lineage(version, recipe, model, rows, code_version)),
-    ]
+def read_card(folder: Path) -> tuple[str, list[Part]]:
+    """Title and parts of a card that was written; IntegrityError where there is none."""
+    try:
+        values = json.loads((folder / CARD).read_text(encoding="utf-8"))
+        return str(values["title"]), [_part(part) for part in values["parts"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise IntegrityError(f"{folder}: no readable model card ({type(error).__name__}); register again") from error
+
+
+def with_approvals(parts: Sequence[Part], rows: Sequence[tuple[str, ...]]) -> list[Part]:
+    """The card with what the ledger says now: rows of time, event, by whom, reason."""
+    said = Part(APPROVALS, (), ("time", "event", "by", "reason"), tuple(rows))
+    return [said if part.title == APPROVALS and rows else part for part in parts]
 
 
 def as_markdown(title: str, parts: Sequence[Part]) -> str:
@@ -96,82 +85,9 @@ def as_html(title: str, parts: Sequence[Part]) -> str:
     )
 
 
-def _about(version: ModelVersionRef, recipe: Recipe, model: ModelRef) -> tuple[str, ...]:
-    text = f" and the first {recipe.model.text_tokens} tokens of the text" if recipe.model.text_tokens else ""
-    against = f"champion version {version.champion_version}" if version.champion_version else "no champion: the first"
-    return (
-        f"Family {model.family}, {model.parameters:,} parameters, trained for {model.steps} steps.",
-        f"Says the probability of {model.labels[-1]!r} (else {model.labels[0]!r}) of column "
-        f"{recipe.model.label_column!r}, from features {', '.join(recipe.features.model_inputs) or 'none'}{text}.",
-        f"A decision is {model.labels[-1]!r} from a probability of {recipe.serving.threshold} on.",
-        f"Judged against {against}.",
-    )
-
-
-def _measured(evidence: Evidence) -> str:
-    return f"{evidence.rows} rows, {evidence.positives} positive, used once; brackets are 95 % bootstrap intervals."
-
-
-def _comparison(evidence: Evidence) -> tuple[tuple[str, ...], ...]:
-    rows = [("this version", evidence.metrics)]
-    if evidence.champion_version:
-        rows.append((f"champion {evidence.champion_version}", evidence.champion))
-    rows += [(name.replace("_", " "), metrics) for name, metrics in evidence.baselines.items()]
-    return tuple((name, *(_number(metrics.get(column)) for column in COLUMNS)) for name, metrics in rows)
-
-
-def _slices(evidence: Evidence) -> tuple[tuple[str, ...], ...]:
-    rows = []
-    for name, metrics in evidence.slices.items():
-        size = metrics.get("brier")
-        counts = (str(size.n), str(size.positives)) if size else ("–", "–")
-        rows.append((name, *(_number(metrics.get(column)) for column in COLUMNS), *counts))
-    return tuple(rows)
-
-
-def _split_row(split: object) -> tuple[str, ...]:
-    return tuple(str(getattr(split, name)) for name in ("name", "rows", "positives", "time_min", "time_max"))
-
-
-def _rule_row(rule: RuleResult) -> tuple[str, ...]:
-    outcome = f"{rule.outcome}: {rule.reason}" if rule.reason else rule.outcome
-    return (f"{rule.rule} {rule.subject}".strip(), outcome, _plain(rule.observed), _plain(rule.limit))
-
-
-def _limits(recipe: Recipe, rows: TrainingSetRef) -> tuple[str, ...]:
-    known = sorted(group.name for group in recipe.evaluation.groups)
-    return (
-        f"Rows are split by time with {rows.embargo_days} days between what was learnt from and what was tested on; "
-        "nothing is known of later changes in the data.",
-        "Intervals take rows as independent; rows that share an entity are not, so the truth is less certain.",
-        f"Groups looked at: {', '.join(known) or 'none'}. Nothing is known of others.",
-    )
-
-
-def _lineage(
-    version: ModelVersionRef, recipe: Recipe, model: ModelRef, rows: TrainingSetRef, code_version: str
-) -> tuple[tuple[str, str], ...]:
-    return (
-        ("model", version.digest),
-        ("evidence", version.evidence_digest),
-        ("training set", rows.digest),
-        ("clean rows", rows.clean_digest),
-        ("snapshot", rows.snapshot_digest),
-        ("recipe", recipe.digest),
-        ("recipe of the training", model.recipe_digest),
-        ("code", code_version),
-    )
-
-
-def _number(interval: Interval | None) -> str:
-    if interval is None or interval.value is None:
-        return "–"
-    ends = "" if interval.low is None else f" [{interval.low:.3f}, {interval.high:.3f}]"
-    return f"{interval.value:.3f}{ends}"
-
-
-def _plain(value: float | str | None) -> str:
-    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+def _part(values: Mapping[str, Any]) -> Part:
+    rows = tuple(tuple(map(str, row)) for row in values["rows"])
+    return replace(Part(values["title"]), sentences=tuple(values["sentences"]), head=tuple(values["head"]), rows=rows)
 
 
 def _flat(text: str) -> str:

@@ -14,6 +14,8 @@ def register(
     model: dsl.Input[dsl.Model],
     training_set: dsl.Input[dsl.Dataset],
     evidence: dsl.Input[dsl.Artifact],
+    clean: dsl.Input[dsl.Dataset],
+    handover: dsl.Input[dsl.Artifact],
     version: dsl.Output[dsl.Artifact],
 ) -> bool:
     """Register the model with its digests and judge it at the gate; returns whether the gate passes.
@@ -26,22 +28,25 @@ def register(
         model: The trained model.
         training_set: Its training set.
         evidence: Its evaluation.
-        version: The registered version with the gate's table and the model card.
+        clean: The data contract's verdict on the rows behind it.
+        handover: The guard's verdict on the training set.
+        version: The registered version with the gate's table, the model card and the bill of materials.
     """
     from contextlib import closing
     from pathlib import Path
 
     from components.core.ledger import Ledger
-    from components.core.steps import read_record, running
+    from components.core.steps import running
+    from components.models.signing import public_key_at
+    from components.registry.given import Folders
+    from components.registry.register import Place
     from components.registry.register import register as register_model
     from components.tracking.mlflow_tracking import Tracking
 
     with running("register", home, run_id, recipe) as step, closing(Ledger(step.home.ledger_url)) as ledger:
-        ref = register_model(
-            step.recipe, Path(model.path), Path(training_set.path), Path(evidence.path), Path(version.path),
-            Tracking.at(step.home), ledger, step.home.models, run_id, code_version,
-            contract_digest=(read_record(step.home, run_id, "validate") or {}).get("contract_digest", ""),
-        )  # fmt: skip
+        given = Folders(*(Path(item.path) for item in (model, training_set, evidence, clean, handover)))
+        place = Place(Tracking.at(step.home), ledger, step.home.models, public_key_at(step.home))
+        ref = register_model(step.recipe, given, Path(version.path), place, run_id, code_version)
         version.metadata["digest"] = ref.record_digest
         step.keep(ref)
         return ref.gate_passed
@@ -56,7 +61,7 @@ def promote(
     version: dsl.Input[dsl.Artifact],
     report: dsl.Input[dsl.Artifact],
 ) -> str:
-    """Make the candidate champion, or note why it was stopped; returns the outcome.
+    """Make the candidate champion, ask for approval, or note why it was stopped; returns the outcome.
 
     Args:
         home: Folder that holds all state.
@@ -70,6 +75,7 @@ def promote(
     from pathlib import Path
 
     from components.core.ledger import Ledger
+    from components.core.people import Policy, starters
     from components.core.steps import running
     from components.registry.promote import promote as promote_version
     from components.registry.promote import read_inputs
@@ -77,6 +83,9 @@ def promote(
 
     with running("promote", home, run_id, recipe) as step, closing(Ledger(step.home.ledger_url)) as ledger:
         candidate, met = read_inputs(Path(version.path), Path(report.path))
-        promotion = promote_version(candidate, met, ledger, Tracking.at(step.home), run_id)
+        promotion = promote_version(
+            candidate, met, ledger, Tracking.at(step.home), run_id,
+            policy=Policy.of(step.recipe), requesters=starters(step.home, run_id),
+        )  # fmt: skip
         step.keep(promotion)
         return promotion.outcome

@@ -34,6 +34,10 @@ class ModelRegistry(Protocol):
         """Set tags of a version."""
         ...
 
+    def write_schema(self, folder: Path, schema: Mapping[str, Any], digest: str) -> None:
+        """Write the input signature of the model in `folder/model` as a file that the registry reads."""
+        ...
+
     def log_artifacts(self, run_id: str, folder: Path) -> None:
         """Copy a folder's files to a tracking run."""
         ...

@@ -1,24 +1,43 @@
-"""The models folder: `<digest>/model/` for every registered model, named by the model's digest."""
+"""What is kept of registered models.
+
+models/<digest>/model/                the model directory, named by its digest
+models/<digest>/model.sig, MLmodel    its signature, and its input signature as MLflow reads it
+versions/<name>/<version>/            what was said of a version: record, evidence, card, bill of materials
+"""
 
 from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from components.core.errors import IntegrityError, UserError
+from components.core.home import safe_name
 from components.core.publish import is_whole, publishing
 from components.models.files import model_digest
 
-MODEL = "model"
+MODEL, VERSIONS = "model", "versions"
 
 
-def keep_model(model_dir: Path, digest: str, models_root: Path) -> Path:
+def keep_model(
+    model_dir: Path,
+    digest: str,
+    models_root: Path,
+    add: Callable[[Path], object] = bool,
+    accept: Callable[[Path], bool] = bool,
+) -> Path:
     """Publish a copy of a model directory as `<models_root>/<digest>/model`; one that is there and whole is kept.
 
     The copy is checked against the digest before it gets its name.
+
+    Args:
+        model_dir: what to copy.
+        digest: its digest.
+        models_root: where.
+        add: writes what lies beside `model/` into the staged folder.
+        accept: whether what lies beside `model/` of a kept folder is as it has to be; else it is copied anew.
 
     Returns:
         The kept model directory.
@@ -28,12 +47,18 @@ def keep_model(model_dir: Path, digest: str, models_root: Path) -> Path:
     """
     target = models_root / digest
     with _one_writer(models_root):
-        if not is_kept(target / MODEL, digest) or not is_whole(target):
+        if not is_kept(target / MODEL, digest) or not is_whole(target) or not accept(target):
             with publishing(target, digest=digest) as staging:
                 _copy(model_dir, staging / MODEL)
                 if (found := model_digest(staging / MODEL)) != digest:
                     raise IntegrityError(f"{model_dir}: copied bytes have digest {found[:12]}, not {digest[:12]}")
+                add(staging)
     return target / MODEL
+
+
+def papers(models_root: Path, name: str, version: str) -> Path:
+    """The folder of what was said of a version, beside the models folder."""
+    return models_root.with_name(VERSIONS) / safe_name(name, "model name") / safe_name(version, "version")
 
 
 def is_kept(model_dir: Path, digest: str) -> bool:

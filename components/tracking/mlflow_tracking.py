@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 from components.core.engine_time import engine_time
 from components.core.errors import PilotlineError, TransientError, UserError, one_line
 from components.core.home import Home, safe_name
+from components.tracking.mlflow_schema import has_schema, write_schema
 from components.tracking.strict import finite, locked, metric_name, short_text
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-KEY, DIGEST = "pilotline.key", "pilotline.digest"
+KEY, DIGEST, DIRECTORY = "pilotline.key", "pilotline.digest", "pilotline.model_directory"
 ATTEMPTS = 6
 _LOCKED = ("locked", "busy", "temporarily_unavailable")
 _BOUNDS = {
@@ -116,6 +117,11 @@ class Tracking:
         """Copy a folder's files to the run's artifacts; the same files again change nothing."""
         self._call("log_artifacts", run_id, str(folder))
 
+    def write_schema(self, folder: Path, schema: Mapping[str, Any], digest: str) -> None:
+        """Write `MLmodel` with the input signature beside a model directory, where MLflow looks for it."""
+        with engine_time("mlflow"):
+            write_schema(folder, schema, digest)
+
     def finish(self, run_id: str, status: str = "FINISHED") -> None:
         """End a run as FINISHED, FAILED or KILLED."""
         if status not in {"FINISHED", "FAILED", "KILLED"}:
@@ -133,6 +139,8 @@ class Tracking:
         safe_name(name, "model name")
         source = self._source(source_dir)
         wanted = {DIGEST: digest, **{tag: short_text(value) for tag, value in tags.items()}}
+        if has_schema(source_dir.parent):  # MLflow reads the schema at a version's source, the model lies one below
+            source, wanted[DIRECTORY] = self._source(source_dir.parent), source
         with self._lock():
             for version in self.versions(name):
                 if all(version["tags"].get(tag) == wanted[tag] for tag in (DIGEST, KEY) if tag in wanted):
@@ -160,7 +168,7 @@ class Tracking:
                 "tags": dict(item.tags),
                 "created": int(item.creation_timestamp),
                 "run_id": item.run_id or "",
-                "source": str(item.source),
+                "source": item.tags.get(DIRECTORY) or str(item.source),
                 "aliases": sorted(alias for alias, version in aliases.items() if version == str(item.version)),
             }
             for item in found

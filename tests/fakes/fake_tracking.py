@@ -7,6 +7,7 @@ key, plain names only, finite metrics only, sources only inside the models folde
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -72,6 +73,10 @@ class FakeTracking:
         if run_id not in self.runs:
             raise UserError(f"no run {run_id!r}")
         self.runs[run_id]["files"] |= found
+
+    def write_schema(self, folder: Path, schema: Mapping[str, Any], digest: str) -> None:
+        """Write the input signature beside a model directory; needs no server."""
+        (folder / "MLmodel").write_text(json.dumps({"schema": schema, "digest": digest}))
 
     def finish(self, run_id: str, status: str = "FINISHED") -> None:
         """End a run."""

@@ -46,13 +46,15 @@ def judge_and_promote(home: str, run_id: str, recipe: str, inputs: str) -> None:
         home: Folder of state.
         run_id: Name of the run.
         recipe: The recipe as JSON.
-        inputs: Folder with rows/ and model/.
+        inputs: Folder with rows/, model/, clean/ and handover/.
     """
     common = {"home": home, "run_id": run_id, "recipe": recipe, "code_version": "code"}
     rows = hand_over(folder=f"{inputs}/rows").outputs["out"]
     model = hand_over(folder=f"{inputs}/model").outputs["out"]
-    evidence = evaluate(training_set=rows, model=model, **common).outputs["evidence"]
-    kept = register(model=model, training_set=rows, evidence=evidence, **common)
+    clean = hand_over(folder=f"{inputs}/clean").outputs["out"]
+    handover = hand_over(folder=f"{inputs}/handover").outputs["out"]
+    evidence = evaluate(training_set=rows, model=model, handover=handover, **common).outputs["evidence"]
+    kept = register(model=model, training_set=rows, evidence=evidence, clean=clean, handover=handover, **common)
     with dsl.If(kept.outputs["Output"] == True):  # noqa: E712 - builds a condition
         version = kept.outputs["version"]
         promote(version=version, report=pass_rollout(version=version).outputs["report"], **common)

@@ -15,18 +15,17 @@ from components.registry import register as module
 from components.registry.aliases import ANCHOR
 from components.registry.history import history
 from components.registry.promote import promote
-from components.registry.register import register
 from components.registry.store import is_kept
 from tests.fakes.fake_tracking import FakeTracking
 from tests.fakes.judged import (
     ledger_of,
     publish_evidence,
-    publish_model,
     publish_training_set,
     registered,
     rollout_report,
     small_recipe,
 )
+from tests.fakes.registering import publish_signed_model, publish_verdicts, register_in
 
 NAME = "triage"
 EFFECTS = {
@@ -39,7 +38,7 @@ EFFECTS = {
     "keep_model",
     "_publish",
 }
-EFFECT_COUNT = 10  # of one registration and one promotion
+EFFECT_COUNT = 12  # of one registration and one promotion
 
 
 class Killed(BaseException):
@@ -90,17 +89,17 @@ class Place:
         self.root, self.tracking, self.ledger = root, FakeTracking(root / "models"), ledger_of(root)
         run = self.tracking.start("triage", "run", "k", {}, {})
         rows = publish_training_set(root / "rows", rows=30)
-        publish_evidence(root / "evidence", publish_model(root / "model", rows, run=run), rows)
+        publish_evidence(root / "evidence", publish_signed_model(root / "model", rows, run=run), rows)
+        publish_verdicts(root, rows)
 
     def chain(self, death: Death, monkeypatch: pytest.MonkeyPatch) -> ModelVersionRef:
         """Register and promote, with one count of effects over both."""
         tracking: Any = Deadly(self.tracking, death)
         ledger: Any = Deadly(self.ledger, death)
         with monkeypatch.context() as patched:
-            for name in ("keep_model", "_publish"):
+            for name in ("keep_model", "_papers", "_publish"):
                 patched.setattr(module, name, death.wrap(getattr(module, name)))
-            folders = [self.root / name for name in ("model", "rows", "evidence", "out")]
-            version = register(small_recipe(), *folders, tracking, ledger, self.root / "models", "run-1", "code")
+            version = register_in(self.root, small_recipe(), tracking, ledger)
         promote(version, rollout_report(version), ledger, tracking, "run-1")
         return version
 
@@ -118,6 +117,7 @@ class Place:
             "story": [(item["version"], item["event"]) for item in history(NAME, self.ledger)],
             "files": {name: sorted(run["files"]) for name, run in self.tracking.runs.items()},
             "out": is_whole(self.root / "out"),
+            "papers": {path.name: is_whole(path) for path in (self.root / "versions" / NAME).glob("[!.]*")},
             "kept": {path.name: is_kept(path / "model", path.name) for path in self.kept()},
         }
 
@@ -129,7 +129,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any
     place.chain(death, pytest.MonkeyPatch())
     state = place.state()
     assert [version[3] for version in state["versions"]] == [["champion"]]
-    assert [entry[1] for entry in state["ledger"]] == ["candidate", "promotion"]
+    assert [entry[1] for entry in state["ledger"]] == ["signing_key", "candidate", "promotion"]
     return state, death.seen
 
 
@@ -170,14 +170,12 @@ def test_a_dead_registry_fails_in_words_and_leaves_serving_alone(tmp_path: Path)
     """No ledger entry without its version, no published folder; it comes back and the same call completes."""
     place = Place(tmp_path)
     place.tracking.down = True
-    folders = [tmp_path / name for name in ("model", "rows", "evidence", "out")]
-    args = (place.tracking, place.ledger, tmp_path / "models", "run-1", "code")
     with pytest.raises(TransientError, match="does not answer"):
-        register(small_recipe(), *folders, *args)
-    assert place.ledger.entries() == []
+        register_in(tmp_path, small_recipe(), place.tracking, place.ledger)
+    assert place.ledger.entries("candidate") == []
     assert not (tmp_path / "out").exists()
     place.tracking.down = False
-    assert register(small_recipe(), *folders, *args).version == "1"
+    assert register_in(tmp_path, small_recipe(), place.tracking, place.ledger).version == "1"
 
 
 def test_a_registry_that_dies_after_the_decision_does_not_undo_it(tmp_path: Path) -> None:

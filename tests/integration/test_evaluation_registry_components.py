@@ -20,11 +20,13 @@ from components.core.records import Evidence, ModelVersionRef
 from components.core.steps import read_record, step_notes
 from components.evaluation.evaluate import evaluate
 from components.evaluation.opponent import find_champion
+from components.models.signing import public_key_at
 from components.registry import models
-from components.registry.register import register
+from components.registry.register import Place, register
 from components.tracking.mlflow_tracking import Tracking
 from tests.fakes.judged import publish_training_set, small_recipe
 from tests.fakes.judged_pipeline import judge_and_promote
+from tests.fakes.registering import folders, publish_verdicts, sign_published
 from tests.fakes.tiny_model import publish_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -41,9 +43,11 @@ def recipe(**gate: float) -> Recipe:
 def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Path]:
     """A home after a run of the chain by Kubeflow and one by its functions, whose gate asks for an AUC of 1."""
     root = tmp_path_factory.mktemp("chain")
-    publish_training_set(root / "rows", rows=120)
+    rows = publish_training_set(root / "rows", rows=120)
     publish_tiny_model(root / "model", recipe(), root / "rows")
+    publish_verdicts(root, rows)
     home = Home.at(root / "home")
+    sign_published(root / "model", home)
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", str(PROJECT_ROOT))
         runner = local.SubprocessRunner(use_venv=False)
@@ -51,9 +55,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Path]:
         judge_and_promote(home=str(home.root), run_id="run-1", recipe=recipe().to_json(), inputs=str(root))
     tracking, asked = Tracking.at(home), recipe(min_auc=1.0)
     evaluate(asked, root / "rows", root / "model", root / "evidence", find_champion("triage", tracking))
-    folders = [root / name for name in ("model", "rows", "evidence", "version")]
     with closing(Ledger(home.ledger_url)) as ledger:
-        register(asked, *folders, tracking, ledger, home.models, "run-2", "code")
+        there = Place(tracking, ledger, home.models, public_key_at(home))
+        register(asked, folders(root), root / "version", there, "run-2", "code")
     return home, root
 
 

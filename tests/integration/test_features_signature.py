@@ -23,7 +23,8 @@ from components.models.causal_lm.prepare import EncodedRows, prepare
 from components.models.causal_lm.prompt import Renderer
 from components.models.feature_source import FeatureSource
 from components.models.files import SIGNATURE, model_digest
-from components.registry.register import register
+from components.registry.given import Folders
+from components.registry.register import Place, register
 from components.rollout.rollout import preflight
 from components.serving.control import ArmState, ServingState, write_state
 from components.serving.deciding import Decider
@@ -152,9 +153,8 @@ def test_registration_refuses(tmp_path: Path, change: dict[str, Any], words: str
     tracking, folders = FakeTracking(tmp_path / "models"), [tmp_path / name for name in ("model", "set", "evidence")]
     with closing(Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")) as ledger:
         with pytest.raises(IntegrityError, match=words):
-            register(
-                small_recipe(), *folders, tmp_path / "out", tracking, ledger, tmp_path / "kept", "run-1", "code"
-            )  # fmt: skip
+            place = Place(tracking, ledger, tmp_path / "kept")
+            register(small_recipe(), Folders(*folders), tmp_path / "out", place, "run-1", "code")
         assert ledger.entries("candidate") == []
     assert tracking.versions("triage") == []
 

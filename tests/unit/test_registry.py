@@ -21,7 +21,6 @@ from components.registry.by_hand import promote_by_hand, rollback
 from components.registry.champions import champion
 from components.registry.history import history
 from components.registry.promote import promote
-from components.registry.register import register
 from tests.fakes.fake_tracking import FakeTracking
 from tests.fakes.judged import (
     digest_of,
@@ -36,6 +35,7 @@ from tests.fakes.judged import (
     small_recipe,
     version_ref,
 )
+from tests.fakes.registering import publish_signed_model, publish_verdicts, register_in
 
 NAME = "triage"
 
@@ -49,24 +49,14 @@ class Room:
         self.ledger = ledger_of(root)
         self.run = self.tracking.start("triage", "run", "k1", {}, {})
         self.rows: TrainingSetRef = publish_training_set(root / "rows", rows=60)
-        self.model: ModelRef = publish_model(root / "model", self.rows, run=self.run)
+        self.model: ModelRef = publish_signed_model(root / "model", self.rows, run=self.run)
+        publish_verdicts(root, self.rows)
         self.evidence: Evidence = publish_evidence(root / "evidence", self.model, self.rows)
 
     def register(self, run_id: str = "run-1", recipe: Any = None, **changes: Any) -> ModelVersionRef:
         """Register what is in the folder."""
-        return register(
-            recipe or small_recipe(),
-            self.root / "model",
-            self.root / "rows",
-            self.root / "evidence",
-            self.root / "out",
-            changes.pop("tracking", self.tracking),
-            self.ledger,
-            self.root / "models",
-            run_id,
-            "code1",
-            **changes,
-        )
+        tracking = changes.pop("tracking", self.tracking)
+        return register_in(self.root, recipe or small_recipe(), tracking, self.ledger, run_id)
 
 
 @pytest.fixture
@@ -77,7 +67,7 @@ def room(tmp_path: Path) -> Room:
 
 def test_a_version_carries_every_digest_and_becomes_challenger(room: Room) -> None:
     """Model bytes are kept under their digest, tags name all inputs, the record is published."""
-    version = room.register(contract_digest="k" * 64)
+    version = room.register()
     assert version.gate_passed
     assert ModelVersionRef.read(room.root / "out") == version
     verify(room.root / "out")
@@ -182,7 +172,7 @@ def test_evidence_against_an_old_champion_asks_to_judge_again(room: Room) -> Non
     first = room.register()
     promote(first, rollout_report(first), room.ledger, room.tracking, "run-1")
     room.tracking.delete_alias(NAME, "champion")  # and the alias lags behind
-    room.model = publish_model(room.root / "model", room.rows, weight=4.0, run=room.run)
+    room.model = publish_signed_model(room.root / "model", room.rows, weight=4.0, run=room.run)
     room.evidence = publish_evidence(room.root / "evidence", room.model, room.rows)
     with pytest.raises(PolicyRefusal, match="compares with champion none, but the champion is 1; judge again"):
         room.register(run_id="run-2")
@@ -454,7 +444,7 @@ def test_a_person_promotes_what_the_gate_passed_and_nothing_else(room: Room) -> 
     assert champion(NAME, room.ledger).digest == first.digest  # type: ignore[union-attr]
     with pytest.raises(UserError, match="not registered"):
         promote_by_hand(NAME, "7", room.ledger, room.tracking, "urgent")
-    room.model = publish_model(room.root / "model", room.rows, weight=3.0, run=room.run)
+    room.model = publish_signed_model(room.root / "model", room.rows, weight=3.0, run=room.run)
     difference = replace(interval(-0.2), low=-0.25, high=-0.15)
     champion_part = {"champion_version": "1", "champion": {"auc_difference": difference}}
     room.evidence = publish_evidence(room.root / "evidence", room.model, room.rows, **champion_part)

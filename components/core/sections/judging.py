@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -52,20 +52,54 @@ class Evaluation(Section):
 
 
 class BaselineMargin(Section):
-    """The candidate's AUC may be below this baseline's by at most `margin`."""
+    """The candidate's metric may be below this baseline's by at most `margin`; a negative one asks for more."""
 
     baseline: str
-    margin: float
+    margin: Annotated[float, Field(ge=-1.0, le=1.0)]
+    metric: Literal["auc", "average_precision"] = "auc"
+
+
+Floor = Literal["auc", "average_precision", "precision", "recall", "accuracy"]
+Ceiling = Literal["log_loss", "brier", "ece", "fpr"]
+Difference = Literal[
+    "selection_rate_difference",
+    "recall_difference",
+    "fpr_difference",
+    "equalized_odds_difference",
+    "auc_difference",
+    "ece_difference",
+]
 
 
 class Gate(Section):
-    """Absolute floors and margins; None switches a rule off. Missing evidence always refuses."""
+    """Absolute limits and margins; None switches a rule off, which shows in the table. Missing evidence refuses.
+
+    A signature by a trusted key, the contract's verdict and the leakage guard's are always asked for.
+    floors, ceilings: by metric, those at the operating point too. champion_margin: the lower bound of the paired AUC
+    difference has to be above -margin; min_champion_power: of that comparison. blocking_groups: groups, columns of
+    evaluation.slices or "A & B" that decide, with min_group_positives in each slice: max_group_auc_gap, max_differences
+    by measure; others are shown. max_mean_shift, max_flip_rate: by change of the input, see Evidence.robustness.
+    max_window_uses: how many candidates may be judged on the same test rows, with this one.
+    """
 
     min_auc: Share | None = None
     max_ece: Share | None = None
+    floors: dict[Floor, Share] = Field(default_factory=dict)
+    ceilings: dict[Ceiling, Annotated[float, Field(ge=0.0)]] = Field(default_factory=dict)
     min_test_positives: Natural = 30
     baselines: tuple[BaselineMargin, ...] = ()
-    champion_margin: float | None = 0.03  # lower bound of the paired AUC difference above -margin
+    champion_margin: Annotated[float, Field(ge=-1.0, le=1.0)] | None = 0.03
+    min_champion_power: Share | None = None
     min_group_positives: Natural = 30
     max_group_auc_gap: Share | None = None
+    max_differences: dict[Difference, Share] = Field(default_factory=dict)
     blocking_groups: tuple[str, ...] = ()
+    max_skew: Share | None = None
+    max_invalid_rate: Share | None = None
+    max_mean_shift: dict[str, Share] = Field(default_factory=dict)
+    max_flip_rate: dict[str, Share] = Field(default_factory=dict)
+    max_offline_p95_ms: Positive | None = None
+    max_completion_difference: Share | None = None
+    max_membership_auc: Share | None = None
+    max_personal_data: Natural | None = None
+    max_window_uses: Count | None = None

@@ -1,0 +1,1 @@
+"""The gate's rules by what they look at; each is a pure function that never lets missing evidence pass."""

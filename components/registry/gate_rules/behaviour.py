@@ -1,0 +1,63 @@
+"""Rules about how the model behaves: answers outside of the labels, changed inputs, time, what it has memorised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from components.core.recipe import Gate
+from components.core.records import Evidence, RuleResult
+from components.registry.gate_rules.reading import SHARE, insufficient, limited, sampled, was_measured, within
+
+
+def behaviour(evidence: Evidence, gate: Gate) -> Iterator[RuleResult]:
+    """Every rule of this file."""
+    yield limited(
+        "invalid_rate",
+        sampled(evidence.invalid_rate, SHARE),
+        gate.max_invalid_rate,
+        at_least=False,
+        what="share of answers that are no label",
+    )
+    yield from _robustness("mean_shift", gate.max_mean_shift, evidence, "mean shift of the score")
+    yield from _robustness("flip_rate", gate.max_flip_rate, evidence, "share of decisions that turn")
+    yield limited(
+        "latency",
+        within(evidence.latency_ms.get("offline_p95"), (0.0, math.inf)),
+        gate.max_offline_p95_ms,
+        at_least=False,
+        what="95th percentile of the scoring time in ms",
+    )
+    for name, limit in (
+        ("completion_difference", gate.max_completion_difference),
+        ("membership_auc", gate.max_membership_auc),
+    ):
+        span = SHARE if name == "membership_auc" else (-1.0, 1.0)
+        seen = sampled(evidence.memorisation.get(name), span) if was_measured(evidence, "memorisation") else None
+        words = name.replace("_", " ").replace("auc", "AUC")
+        yield limited("memorisation", seen, limit, at_least=False, what=words, subject=words)
+    yield _personal_data(evidence, gate)
+
+
+def _robustness(measure: str, limits: dict[str, float], evidence: Evidence, what: str) -> Iterator[RuleResult]:
+    """Each changed input that the policy limits; a shift counts in either direction."""
+    for change, limit in sorted(limits.items()):
+        found = sampled(evidence.robustness.get(change, {}).get(measure), (-1.0, 1.0))
+        seen = None if found is None else abs(found)
+        words = change.replace("_", " ")
+        what_of = f"{what} under {words}"
+        subject = f"{words}: {measure.replace('_', ' ')}"
+        yield limited("robustness", seen, limit, at_least=False, what=what_of, subject=subject)
+
+
+def _personal_data(evidence: Evidence, gate: Gate) -> RuleResult:
+    """Finds of personal data in the exported model's files."""
+    limit = gate.max_personal_data
+    counts = [within(count, (0.0, math.inf)) for count in evidence.personal_data.values()]
+    known = [count for count in counts if count is not None]
+    if limit is not None and (not counts or len(known) < len(counts) or not was_measured(evidence, "personal_data")):
+        return insufficient("personal_data", "the model's files were not searched for personal data", limit=limit)
+    seen = sum(known) if counts else None
+    return limited(
+        "personal_data", seen, limit, at_least=False, what="number of finds of personal data in the model's files"
+    )

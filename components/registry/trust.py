@@ -1,0 +1,83 @@
+"""Whose signature counts: public keys pinned in the ledger, the first one when the first model is registered.
+
+A key that is trusted later stands beside the earlier ones, so that versions signed before can still be served; one that
+is withdrawn counts for nothing from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from components.core.errors import UserError
+from components.core.ledger import Entry, Ledger
+from components.models.signing import SignatureError, key_id, verify_signature
+
+SIGNING_KEY = "signing_key"
+TRUSTED, WITHDRAWN = "trusted", "withdrawn"
+
+
+def trusted_keys(ledger: Ledger) -> list[str]:
+    """The public keys (PEM) that count now, oldest first."""
+    return _standing(ledger.entries(SIGNING_KEY))
+
+
+def pin_first(ledger: Ledger, public_key: str) -> list[str]:
+    """The trusted keys; where the ledger never held one, this one is pinned first ("" pins nothing)."""
+    if public_key and not ledger.entries(SIGNING_KEY):
+        ledger.append(SIGNING_KEY, "signing-key:first", _payload(TRUSTED, public_key, "first use"))
+    return trusted_keys(ledger)
+
+
+def trust(ledger: Ledger, public_key: str, reason: str) -> dict[str, Any]:
+    """Count this key's signatures from now on, with a reason; a key that is trusted already stays as it is."""
+    return _change(ledger, TRUSTED, public_key, reason)
+
+
+def withdraw(ledger: Ledger, public_key: str, reason: str) -> dict[str, Any]:
+    """Count this key's signatures no longer; versions that only it signed can then not be served.
+
+    Raises:
+        UserError: the key is not trusted, or the reason is empty.
+    """
+    if public_key not in trusted_keys(ledger):
+        raise UserError(f"key {key_id(public_key)[:12]} is not trusted; there is nothing to withdraw")
+    return _change(ledger, WITHDRAWN, public_key, reason)
+
+
+def signer_of(model_dir: Path, signature: Path, public_keys: Sequence[str]) -> str:
+    """The id of the trusted key that signed the model; "" where there is no signature, which the gate refuses.
+
+    Raises:
+        SignatureError: there is one and it does not hold.
+    """
+    try:
+        return verify_signature(model_dir, signature, public_keys)
+    except SignatureError as refused:
+        if refused.state == "missing":
+            return ""
+        raise
+
+
+def _change(ledger: Ledger, event: str, public_key: str, reason: str) -> dict[str, Any]:
+    if not reason.strip():
+        raise UserError("a reason is asked for: who reads the ledger later has to understand it")
+    entries = ledger.entries(SIGNING_KEY)
+    payload = _payload(event, public_key, " ".join(reason.split())[:500])
+    if (public_key in _standing(entries)) != (event == TRUSTED):
+        ledger.append(SIGNING_KEY, f"signing-key:{len(entries)}:{event}:{payload['key_id']}", payload)
+    return payload
+
+
+def _payload(event: str, public_key: str, reason: str) -> dict[str, Any]:
+    return {"event": event, "key_id": key_id(public_key), "public_key": public_key, "reason": reason}
+
+
+def _standing(entries: Sequence[Entry]) -> list[str]:
+    keys: list[str] = []
+    for entry in entries:
+        keys = [key for key in keys if key != entry.payload["public_key"]]
+        if entry.payload["event"] == TRUSTED:
+            keys.append(entry.payload["public_key"])
+    return keys
