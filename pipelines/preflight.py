@@ -6,7 +6,8 @@ import math
 from pathlib import Path
 
 from components.core.errors import PolicyRefusal
-from components.core.recipe import Recipe
+from components.core.recipe import Recipe, Training
+from components.models.spec import spec_for
 from components.planner.preflight import Need, judge_memory, local_needs, serving_need, training_of
 
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -22,13 +23,13 @@ def check_run(recipe: Recipe, engine: str, gpus: int = 0, memory_gib: float | No
         memory_gib: of the machine; measured where absent.
     """
     if not gpus:
-        _refuse(local_needs(recipe, engine), memory_gib)
+        _refuse(local_needs(_sized(recipe), engine), memory_gib)
 
 
 def check_rollout(recipe: Recipe, engine: str, gpus: int = 0, memory_gib: float | None = None) -> None:
     """Before model servers are started on this machine; arguments and refusal as of `check_run`."""
     if not gpus:
-        _refuse((serving_need(recipe, engine),), memory_gib)
+        _refuse((serving_need(_sized(recipe), engine),), memory_gib)
 
 
 def check_pool(recipe: Recipe) -> None:
@@ -41,16 +42,18 @@ def check_pool(recipe: Recipe) -> None:
     if not where.gpus_per_node:
         return
     pool, gpus = where.pool, recipe.training.ranks  # a GPU a rank
-    asked = {name: value for name, value in training_of(recipe).items() if name != "global_batch"} | {
+    asked = {name: value for name, value in training_of(_sized(recipe)).items() if name != "global_batch"} | {
         "gpus": gpus,
         **({"gpu": pool.planner_gpu} if pool.planner_gpu else {"gpu_memory_gib": pool.memory_gib}),
         "micro_batch": math.ceil(recipe.training.batch_size / recipe.training.accumulation / gpus),
         "accumulation": 1,
         "strategy": "single" if gpus == 1 else ("ddp", "zero1", "zero2", "zero3")[recipe.training.zero_stage],
-        "offload": "none",
+        "offload": _offload(recipe.training),
         "tp": 1,
         "pp": 1,
-        "checkpointing": "none",
+        "checkpointing": "full" if recipe.training.activation_checkpointing else "none",
+        "method": recipe.training.tuning,
+        "lora_rank": recipe.training.lora_rank,
     }
     plan = plan_training(request_from(asked))
     if not plan.feasible:
@@ -71,6 +74,17 @@ def machine_memory_gib() -> float:
         if path.exists() and (text := path.read_text().strip()).isdigit():
             limits.append(int(text))
     return float(min(limits)) / 2**30
+
+
+def _offload(training: Training) -> str:
+    if training.offload_parameters != "none":
+        return "all"
+    return "none" if training.offload_optimizer == "none" else "optimizer"
+
+
+def _sized(recipe: Recipe) -> Recipe:
+    """The recipe with the sizes of its initial model; UserError where there is no such model or family."""
+    return spec_for(recipe.model.family).preparation.sized(recipe)
 
 
 def _refuse(needs: tuple[Need, ...], memory_gib: float | None) -> None:

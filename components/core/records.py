@@ -196,6 +196,8 @@ class CheckpointRef(Record):
 class ModelRef(Record):
     """An exported model directory (`model/`, Hugging Face layout, safetensors) and how it came to be.
 
+    A model that was adapted has its adapter, unmerged, in `adapter/` beside it: `adapter_digest` is of those files.
+
     `digest` is the tree digest of `model/`: what is trained is what is evaluated, registered and served.
     `curve` holds {"step", "loss", "lr", ...} and validation points; `mlflow_run_id` the tracking run.
     """
@@ -214,6 +216,7 @@ class ModelRef(Record):
     metrics: dict[str, float] = field(default_factory=dict)
     curve: tuple[dict[str, float], ...] = ()
     resumed_from_step: int = 0
+    adapter_digest: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

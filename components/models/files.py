@@ -29,6 +29,12 @@ def model_digest(model_dir: Path) -> str:
     return tree_digest({path.relative_to(model_dir).as_posix(): file_digest(path) for path in check_files(model_dir)})
 
 
+def files_digest(folder: Path) -> str:
+    """Digest of a folder's files by relative path and bytes, of an adapter that lies beside its model for one."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return tree_digest({path.relative_to(folder).as_posix(): file_digest(path) for path in files})
+
+
 def check_files(model_dir: Path) -> list[Path]:
     """The files of a model directory, all of kinds that run no code when they are loaded; sorted by path.
 
@@ -80,10 +86,9 @@ def _shown(path: Path) -> str:
 
 
 def read_signature(model_dir: Path) -> dict[str, Any]:
-    """The model's signature (`pilotline.json`); IntegrityError where it is absent or incomplete."""
+    """The model's signature (`pilotline.json`); IntegrityError where it lacks what every family's has."""
     signature = _json(model_dir / SIGNATURE)
-    asked = {"family", "labels", "label_token_ids", "features", "bucket_edges", "text_tokens", "calibration"}
-    asked |= {"feature_service", "prompt"}
+    asked = {"family", "labels", "features", "feature_service", "calibration"}
     if not isinstance(signature, dict) or (missing := sorted(asked - set(signature))):
         detail = "not an object" if not isinstance(signature, dict) else f"{missing[0]!r} is missing"
         raise IntegrityError(f"{model_dir / SIGNATURE}: {detail}; train the model again")

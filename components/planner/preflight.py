@@ -22,6 +22,7 @@ SERVER_PROCESS_GIB = {"vllm": 0.5, "reference": 0.3}
 SERVER_SEEN_GIB = {"vllm": 0.6, "reference": 0.42}  # resident memory of a server before a model, as measured
 SERVERS = 2  # candidate and champion
 STATE_BYTES = 4 + 4 + 4  # parameter, gradient and running average of the weights, all in 32 bit
+FROZEN_BYTES = 4  # a parameter that is not trained, as most are beside an adapter
 OPTIMIZER_BYTES = 8  # two moments, shared among ranks from ZeRO-1 on
 LAYER_BYTES = 4 * 10  # kept for the backward pass a token, layer and unit of width; attention's own left out
 LOGIT_BYTES = 4 * 2  # a logit and its gradient
@@ -126,15 +127,16 @@ def _refusal(need: Need, memory_gib: float) -> str:
 def _training(recipe: Recipe) -> Need:
     model, training = architecture_of(recipe), recipe.training
     moments = OPTIMIZER_BYTES / training.ranks if training.zero_stage else OPTIMIZER_BYTES
-    states = model.params * (STATE_BYTES + moments) / GIB
-    rows = training.batch_size / training.ranks
+    bytes_each = FROZEN_BYTES if training.tuning == "lora" else STATE_BYTES + moments
+    states = model.params * bytes_each / GIB
+    rows = training.batch_size / (training.ranks * training.accumulation)
     tokens = rows * tokens_per_row(recipe)
     width = model.hidden + model.ffn / 2
     activations = tokens * (LAYER_BYTES * model.layers * width + LOGIT_BYTES * model.vocab) / GIB
     each = RANK_PROCESS_GIB + states + activations
     text = f"{training.ranks} ranks of {each:.1f} GiB: model states {states:.1f}, batch {activations:.1f}"
     if activations > states:
-        mend = f"lower training.batch_size from {training.batch_size}"
+        mend = f"raise training.accumulation, or lower training.batch_size from {training.batch_size}"
     else:
         mend = "take a smaller model" if training.ranks == 1 else "take a smaller model or fewer training.ranks"
     return Need("training", training.ranks * each, text, mend)

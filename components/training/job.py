@@ -11,6 +11,7 @@ from components.core.errors import IntegrityError, PilotlineError, UserError, on
 from components.core.publish import write_atomic
 from components.core.recipe import Recipe, parse_recipe
 from components.core.records import TrainingSetRef
+from components.models.spec import spec_for
 from components.training.failpoints import reached
 
 FORMAT = 2  # raised when the meaning of a checkpoint folder changes
@@ -46,6 +47,7 @@ def training_key(recipe: Recipe, ref: TrainingSetRef, code_version: str = "") ->
     change weights by rounding alone, and a job may go on in another shape.
     """
     training = recipe.training.model_dump(mode="json", exclude=NOT_IN_KEY)
+    initial = spec_for(recipe.model.family).preparation.initial_digest(recipe)
     return value_digest(
         {
             "format": FORMAT,
@@ -55,6 +57,7 @@ def training_key(recipe: Recipe, ref: TrainingSetRef, code_version: str = "") ->
             "model": recipe.model.model_dump(mode="json"),
             "training": training,
         }
+        | ({"initial": initial} if initial else {})
     )
 
 

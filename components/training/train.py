@@ -16,7 +16,7 @@ from components.core.errors import IntegrityError, TransientError, UserError
 from components.core.publish import is_whole, publishing, verify
 from components.core.recipe import Recipe
 from components.core.records import CheckpointRef, ModelRef, TrainingSetRef
-from components.models.files import model_digest
+from components.models.files import files_digest, model_digest
 from components.models.signing import SIGNATURE_FILE
 from components.models.spec import spec_for
 from components.training.backends.launch import Backend, Ended, Launch, Watch, attempt, backend_for
@@ -168,7 +168,10 @@ def _publish(
     result: dict[str, Any] = json.loads((job.final / "result.json").read_text())
     steps = saved_steps(job.folder)
     with publishing(out) as staging:
-        shutil.copytree(job.final / "model", staging / "model")
+        adapter = job.final / "adapter"
+        for folder in (job.final / "model", adapter):
+            if folder.is_dir():
+                shutil.copytree(folder, staging / folder.name)
         model = ModelRef(
             digest=model_digest(staging / "model"),
             family=job.recipe.model.family,
@@ -184,6 +187,7 @@ def _publish(
             metrics=result["metrics"],
             curve=tuple(result["curve"]),
             resumed_from_step=result["resumed_from_step"],
+            adapter_digest=files_digest(adapter) if adapter.is_dir() else "",
         )
         model.write(staging)
         if sign is not None:

@@ -69,7 +69,7 @@ class Rank:
 
     def __init__(self, job: Job) -> None:
         self.job, self.training = job, job.recipe.training
-        self.task = spec_for(job.recipe.model.family).task.Task(job.recipe, job.prepared)
+        self.task = spec_for(job.recipe.model.family).task(job.recipe, job.prepared)
         network = self.task.network()
         shared = self.training.zero_stage < 3 and precision_of(self.training) == "fp32"
         self.average = Average(network, shared=shared)

@@ -107,6 +107,22 @@ def initial_digest(recipe: Recipe) -> str:
     return locate(recipe.model).digest() if recipe.model.initial else ""
 
 
+def sized(recipe: Recipe) -> Recipe:
+    """The recipe with the initial model's sizes in place of those that it does not read."""
+    if not recipe.model.initial:
+        return recipe
+    config = read_config(locate(recipe.model))
+    found = {
+        "vocabulary": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "layers": config.num_hidden_layers,
+        "heads": config.num_attention_heads,
+        "intermediate_size": config.intermediate_size,
+        "max_positions": config.max_position_embeddings,
+    }
+    return recipe.model_copy(update={"model": recipe.model.model_copy(update=found)})
+
+
 def encode(renderer: Renderer, frame: pd.DataFrame) -> EncodedRows:
     """Encode rows with the same renderer that evaluation and serving use."""
     buckets, texts = renderer.frame_parts(frame)

@@ -19,7 +19,7 @@ from components.core.errors import IntegrityError, UserError
 from components.models.calibration import Calibration
 from components.models.causal_lm.buckets import bucket_of
 from components.models.causal_lm.tokenizer import TOKENIZER_FILE, Names, bucket_token
-from components.models.files import read_signature
+from components.models.files import SIGNATURE, read_signature
 from components.models.text import cut, normalise
 
 if TYPE_CHECKING:
@@ -75,6 +75,9 @@ class Renderer:
         from tokenizers import Tokenizer
 
         signature = read_signature(model_dir)
+        asked = {"label_token_ids", "bucket_edges", "text_tokens", "prompt"}
+        if missing := sorted(asked - set(signature)):
+            raise IntegrityError(f"{model_dir / SIGNATURE}: {missing[0]!r} is missing; train the model again")
         try:
             return cls(Tokenizer.from_file(str(model_dir / TOKENIZER_FILE)), signature)
         except IntegrityError:

@@ -84,7 +84,7 @@ def own_label_tokens(tokenizer: Tokenizer, labels: Sequence[str]) -> list[str]:
                 f"model.labels: {label!r} is {len(ids)} tokens of the initial model's tokenizer; each label has to be "
                 'one: choose another word, or model.label_tokens "new"'
             )
-        found.append(tokenizer.id_to_token(ids[0]))
+        found.append(str(tokenizer.id_to_token(ids[0])))
     if len(set(found)) != len(found):
         raise UserError(f"model.labels: {' and '.join(labels)} are the same token; choose other words")
     return found
@@ -103,20 +103,19 @@ def extend_tokenizer(tokenizer: Tokenizer, names: Mapping[str, str], tokens: Seq
     """
     from tokenizers import AddedToken
 
+    begin, end, unknown = names.get("begin", BEGIN), names.get("end", END), names.get("unknown", UNKNOWN)
     framed = Names(
-        begin=names.get("begin", BEGIN),
-        pad=names.get("pad") or names.get("end", PAD),
-        unknown=names.get("unknown")
-        if names.get("unknown") not in (None, names.get("begin"), names.get("end"))
-        else UNKNOWN,
-        end=names.get("end", END),
+        begin=begin,
+        end=end,
+        pad=names.get("pad", end),
+        unknown=UNKNOWN if unknown in (begin, end) else unknown,  # stands for a word left out: no other meaning
     )
     wanted = [framed.begin, framed.end, framed.pad, framed.unknown, framed.answer, *tokens]
     new = [token for token in dict.fromkeys(wanted) if tokenizer.token_to_id(token) is None]
     if clash := [token for token in tokens if token not in new]:
         raise UserError(f"recipe: token {clash[0]} is one of the initial model's already; rename that label or feature")
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in new])
-    return framed, [int(tokenizer.token_to_id(token)) for token in new]
+    return framed, [int(tokenizer.token_to_id(token) or 0) for token in new]
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int, specials: Sequence[str]) -> Tokenizer:
