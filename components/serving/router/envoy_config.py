@@ -14,6 +14,7 @@ from components.serving.router.interface import ALLOWED, ARM_HEADER, Backend
 TYPES = "type.googleapis.com/envoy"
 ROUTES_FILE = "routes.json"
 LOOPBACK = "127.0.0.1"
+NOBODY = "192.0.2.1"  # set aside for documentation (RFC 5737)
 RETRY_ON = "connect-failure,refused-stream,reset-before-request"  # only what never reached a model server
 RETRIES = 2
 HEADERS_SECONDS = 10
@@ -95,9 +96,10 @@ def _listener(watched: Path, port: int, timeout_seconds: float, limits: Limits) 
         "merge_slashes": True,
         "path_with_escaped_slashes_action": "REJECT_REQUEST",
         "preserve_external_request_id": True,  # the decision's id reaches the model server's log
-        # No caller is trusted, nor one on loopback: x-envoy-retry-on and the like are taken off its requests.
+        # No caller is trusted, nor one on loopback: x-envoy-retry-on and the like are taken off its requests. An empty
+        # list of internal addresses would leave Envoy's own, so it names one that nobody has.
         "use_remote_address": True,
-        "internal_address_config": {"cidr_ranges": []},
+        "internal_address_config": {"cidr_ranges": [{"address_prefix": NOBODY, "prefix_len": 32}]},
         "request_headers_timeout": f"{HEADERS_SECONDS}s",
         "request_timeout": f"{timeout_seconds + HEADERS_SECONDS:.3f}s",  # to send the request, headers and body
         "stream_idle_timeout": f"{2 * timeout_seconds:.3f}s",
@@ -138,14 +140,12 @@ def _outliers(limits: Limits) -> dict[str, Any]:
         "base_ejection_time": seconds,
         "max_ejection_time": seconds,
         "max_ejection_percent": 100,
-        "split_external_local_origin_errors": True,
-        "consecutive_local_origin_failure": limits.eject_after,
-        "enforcing_consecutive_local_origin_failure": 100,
+        # Not told apart from the server's own 502 to 504: told apart, each connection made clears the timeouts before.
+        "split_external_local_origin_errors": False,
         "consecutive_gateway_failure": limits.eject_after,
         "enforcing_consecutive_gateway_failure": 100,
         "enforcing_consecutive_5xx": 0,
         "enforcing_success_rate": 0,
-        "enforcing_local_origin_success_rate": 0,
     }
 
 
