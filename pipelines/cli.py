@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from components.core.errors import PilotlineError, UserError, one_line
 from components.core.home import Home
+from pipelines.audit_cli import add_audit_verb
 from pipelines.contract_cli import add_contract_verbs
 from pipelines.features_cli import add_features_verbs
 from pipelines.models_cli import add_ledger_verbs, add_models_verbs
@@ -52,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     add_plan_verbs(_group(verbs, "plan", "does it fit, on how many GPUs, how fast"), _verb, _print)
     add_models_verbs(_group(verbs, "models", "registered models: who is champion, and who decides"), _verb, _print)
     add_ledger_verbs(_group(verbs, "ledger", "the append-only record of what happened"), _verb, _print)
+    add_audit_verb(verbs, _verb, _print)
     _verb(verbs, "doctor", "what this machine has and what is missing, each with its mend", _doctor)
     return top
 
