@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,16 @@ from components.core.home import Home
 from components.core.publish import verify
 from components.core.recipe import Recipe
 from components.core.records import TrainingSetRef
+from components.features.latest.entries import LatestStore
 from components.features.latest.places import open_latest
+from components.features.latest.sqlite import SqliteLatest
 from components.features.online import HISTORY, ONLINE, describe_online, end_of, fill, on_demand_of
-from components.features.parity import measure_parity
+from components.features.parity import measure_parity, measure_served
+from components.features.push import Pushed
+from components.features.push import push as push_rows
 from components.features.repository import check_service, locate
+
+NETWORKED = ("redis://", "rediss://", "unix://")
 
 
 def apply(home: Home, recipe: Recipe) -> dict[str, Any]:
@@ -36,7 +43,7 @@ def apply(home: Home, recipe: Recipe) -> dict[str, Any]:
     project = load_project(locate(asked.repo), asked.ttl_days)
     service = project.service(asked.service)
     check_service(service, asked.entities, asked.model_inputs, asked.request, recipe.model.text_column)
-    if asked.online and not asked.online.startswith(("redis://", "rediss://", "unix://", "${")):
+    if asked.online and not asked.online.startswith((*NETWORKED, "${")):
         raise UserError(
             f"features.online {asked.online!r}: Feast's settings name Redis or the home's own; leave it empty"
         )
@@ -82,22 +89,90 @@ def materialize(home: Home, recipe: Recipe, training_set: str, until: str, whole
     }
 
 
-def parity(home: Home, recipe: Recipe, training_set: str) -> dict[str, Any]:
-    """Compare a training set's rows with online reads as of their moments, by replay.
+def push(
+    home: Home,
+    recipe: Recipe,
+    training_set: str,
+    lines: Iterable[str | bytes],
+    told: Callable[[Pushed], None],
+    **how: Any,
+) -> dict[str, Any]:
+    """Write rows of streaming events into the online store that the recipe names, else the home's.
+
+    Args:
+        home: holds the online store unless the recipe names one.
+        recipe: its section features.
+        training_set: a published folder, whose feature service the rows are of; "" for the newest of the home's runs.
+        lines: see push.py.
+        told: is called after each batch.
+        how: batch, skip_bad and default_view of push().
 
     Raises:
-        UserError: no training set.
+        UserError: a bad row, with nothing of its batch written; or no training set.
+        TransientError: the store does not answer; push the rows again.
+    """
+    project, service = describe_online(_folder(home, training_set))
+    store = open_latest(_address(home, recipe))
+    rows = bad = 0
+    try:
+        for done in push_rows(store, project, service, lines, **how):
+            told(done)
+            rows, bad = rows + done.rows, bad + len(done.rejected)
+    finally:
+        store.close()
+    if bad and not how.get("skip_bad"):
+        kept = f"; {rows} of the batches before it are written" if rows else ", and nothing was written"
+        raise UserError(f"push: {bad} bad rows{kept}; mend them and push again, or give --skip-bad")
+    return {"online": _shown(home, recipe), "rows": rows, "rejected": bad}
+
+
+def parity(home: Home, recipe: Recipe, training_set: str) -> dict[str, Any]:
+    """Compare a training set's rows with online reads as of their moments, by replay, and the stores that serve.
+
+    Those are the training set's own and, where it was filled, the one that the recipe names, else the home's.
+
+    Raises:
+        UserError: no training set, or the feature project is not there.
+        TransientError: the store that the recipe names does not answer.
         IntegrityError: the feature project's on-demand code is not that which the training set was made with.
     """
+    from components.features.feast_store import join_history, load_project
+
     folder = _folder(home, training_set)
     record = _record(folder)
-    project, service = describe_online(folder)
+    name, service = describe_online(folder)
     frame = pd.concat([pd.read_parquet(folder / f"{split.name}.parquet") for split in record.splits])
     ttl = timedelta(days=recipe.features.ttl_days)
     code = on_demand_of(folder, recipe.features.repo, record.features)
-    found = measure_parity(frame, project, service, record.features, folder / HISTORY, ttl, code)
+    found = measure_parity(frame, name, service, record.features, folder / HISTORY, ttl, code)
+    project = load_project(locate(recipe.features.repo), recipe.features.ttl_days)
+    until = end_of(datetime.fromisoformat(record.as_of))
+    for store, said in _serving(home, recipe, folder):
+        served = measure_served(
+            store,
+            said,
+            frame,
+            name,
+            service,
+            record.features,
+            until,
+            ttl,
+            lambda rows: join_history(project, service, folder / HISTORY, rows),
+            code,
+        )
+        if served:
+            found = found.with_served(*served)
     passed = found.skew <= recipe.features.max_skew
-    return {"passed": passed, "training_set": str(folder), "limit": recipe.features.max_skew} | found.to_dict()
+    about = {"training_set": str(folder), "limit": recipe.features.max_skew, "notes": list(record.notes)}
+    return {"passed": passed} | about | found.to_dict()
+
+
+def _serving(home: Home, recipe: Recipe, folder: Path) -> Iterator[tuple[LatestStore, str]]:
+    """The stores that may answer requests, for the caller to close; a file that is not there serves nobody."""
+    yield SqliteLatest(folder / ONLINE, read_only=True), "of the training set"
+    address = _address(home, recipe)
+    if address.startswith(NETWORKED) or Path(address.removeprefix("sqlite:///")).is_file():
+        yield open_latest(address), _shown(home, recipe)
 
 
 def newest_training_set(home: Home) -> Path:

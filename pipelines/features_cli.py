@@ -1,11 +1,15 @@
-"""`pilotline features`: apply, materialize, parity."""
+"""`pilotline features`: apply, materialize, push, parity."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
+from components.core.errors import UserError
 from components.core.home import Home
 
 Show = Callable[[argparse.Namespace, dict[str, Any], str], None]
@@ -31,9 +35,19 @@ def add_features_verbs(
     parity = verb(
         group, "parity", "online reads as of then against training", lambda args: _parity(args, show, recipe_of)
     )
-    for made in (apply, fill, parity):
+    stream = verb(
+        group,
+        "push",
+        "write rows of streaming events (JSON lines) into the online store",
+        lambda args: _push(args, show, recipe_of),
+    )
+    for made in (apply, fill, parity, stream):
         options(made)
-    for made in (fill, parity):
+    stream.add_argument("file", metavar="FILE", help="a row a line; - for standard input")
+    stream.add_argument("--view", default="", metavar="NAME", help="feature view of rows that name none")
+    stream.add_argument("--batch", type=_natural, default=0, metavar="ROWS", help="rows written at once (default: all)")
+    stream.add_argument("--skip-bad", action="store_true", help="tell bad rows and write the others")
+    for made in (fill, parity, stream):
         made.add_argument("--training-set", default="", metavar="DIR", help="default: the newest of the home's runs")
     fill.add_argument("--until", default="", metavar="TIME", help="ISO 8601 (default: all that the history holds)")
     fill.add_argument("--whole", action="store_true", help="from the beginning, not from where the last call ended")
@@ -57,6 +71,34 @@ def _materialize(args: argparse.Namespace, show: Show, recipe_of: RecipeOf) -> i
     return 0
 
 
+def _push(args: argparse.Namespace, show: Show, recipe_of: RecipeOf) -> int:
+    from pipelines.features import push
+
+    def told(done: Any) -> None:
+        for at, error in done.rejected:
+            print(f"line {at}: {error}", file=sys.stderr, flush=True)
+
+    how = {"batch": args.batch, "skip_bad": args.skip_bad, "default_view": args.view}
+    with ExitStack() as stack:
+        if args.file == "-":
+            lines: Any = sys.stdin.buffer
+        else:
+            try:
+                lines = stack.enter_context(Path(args.file).open("rb"))
+            except OSError as error:
+                raise UserError(f"{args.file}: cannot be read ({error.strerror})") from error
+        done = push(Home.at(args.home), recipe_of(args), args.training_set, lines, told, **how)
+    skipped = f"; {done['rejected']} bad ones were skipped" if done["rejected"] else ""
+    show(args, done, f"{done['online']}: {done['rows']} rows pushed{skipped}")
+    return 0
+
+
+def _natural(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    return int(text)
+
+
 def _parity(args: argparse.Namespace, show: Show, recipe_of: RecipeOf) -> int:
     from pipelines.features import parity
 
@@ -65,6 +107,12 @@ def _parity(args: argparse.Namespace, show: Show, recipe_of: RecipeOf) -> int:
     lines = [
         f"{word}: {found['differing']} of {found['values']} values differ ({found['rows']} rows of {found['moments']} "
         f"moments; limit {found['limit']:.1%})"
+    ]
+    lines += [f"note: {note}" for note in found["notes"]]
+    lines += [
+        f"store {one['store']}, as of {one['at']}: {one['differing']} of {one['values']} values of {one['entities']} "
+        "entities differ" + (f"; {one['ahead']} were pushed later than the history" if one["ahead"] else "")
+        for one in found["served"]
     ]
     lines += [
         f"  {one['feature']} of {one['entities']} at {one['moment']}: {one['offline']} in training, "

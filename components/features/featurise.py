@@ -20,12 +20,12 @@ from components.core.publish import publishing, verify
 from components.core.recipe import Recipe
 from components.core.records import ContractVerdict, SplitRef, TrainingSetRef
 from components.features.describe import describe
-from components.features.feast_store import join_history, load_project, write_registry
+from components.features.feast_store import FeatureProject, join_history, load_project, write_registry
 from components.features.history import Rows, write_history
 from components.features.known import Restated, Versions, first_versions, remember
-from components.features.on_demand import OnDemandCode
-from components.features.online import HISTORY, write_online
-from components.features.parity import Parity, measure_parity
+from components.features.latest.sqlite import SqliteLatest
+from components.features.online import HISTORY, ONLINE, write_online
+from components.features.parity import Parity, measure_parity, measure_served
 from components.features.repository import REQUEST, Service, check_service, locate
 from components.features.rows import check_columns, parse_times, read_clean, refuse_future, row_ids, typed_rows
 from components.features.split import TimeSplit, check_classes, known_in_time, split_by_time
@@ -95,14 +95,13 @@ def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None)
         write_online(staging, project.project, service, rows.as_of.to_pydatetime(), code.digest if code else "")
         frame = pd.concat([typed, features], axis=1)[_columns(recipe, service)]
         _refuse_empty(recipe, service, frame, staging / HISTORY)
-        parity = _parity(recipe, frame, project.project, service, staging, code)
+        parity = _parity(recipe, frame, project, service, staging)
         splits = tuple(_write_split(staging, name, frame.iloc[at]) for name, at in split.positions.items())
         statistics = describe(frame, split, service.features, staging / HISTORY, service.views)
         statistics |= {"as_of": rows.as_of.isoformat()}
         (staging / STATISTICS).write_text(json.dumps(statistics, indent=1, allow_nan=False))
         record = _record(recipe, verdict, service, rows, splits, code.digest if code else "")
-        notes = versions.past.notes(_restated(recipe), every["event_timestamp"].max())
-        record = replace(record, skew=parity.skew, notes=notes)
+        record = replace(record, skew=parity.skew, notes=versions.past.notes(_restated(recipe)))
         record.write(staging)
     return record
 
@@ -181,26 +180,41 @@ def _refuse_empty(recipe: Recipe, service: Service, frame: pd.DataFrame, history
         )
 
 
-def _parity(
-    recipe: Recipe, frame: pd.DataFrame, project: str, service: Service, folder: Path, code: OnDemandCode | None
-) -> Parity:
-    """Compare with online reads, keep the comparison, and refuse skew.
+def _parity(recipe: Recipe, frame: pd.DataFrame, project: FeatureProject, service: Service, folder: Path) -> Parity:
+    """Compare with online reads, in replay and of the store that is published; keep the comparison, and refuse skew.
 
     Raises:
         PolicyRefusal: more values differ than the recipe allows.
     """
-    ttl = timedelta(days=recipe.features.ttl_days)
-    parity = measure_parity(frame, project, service, recipe.features.model_inputs, folder / HISTORY, ttl, code)
+    asked = recipe.features
+    ttl, code = timedelta(days=asked.ttl_days), project.code if service.on_demand else None
+    given = (project.project, service, asked.model_inputs)
+    parity = measure_parity(frame, *given, folder / HISTORY, ttl, code)
+    store = SqliteLatest(folder / ONLINE, read_only=True)
+    with engine_time("feast"):
+        served = measure_served(
+            store,
+            "of the training set",
+            frame,
+            *given,
+            datetime.now(UTC),
+            ttl,
+            lambda rows: join_history(project, service, folder / HISTORY, rows),
+            code,
+        )
+    if served:
+        parity = parity.with_served(*served)
     (folder / PARITY).write_text(json.dumps(parity.to_dict(), indent=1, allow_nan=False))
-    if not parity.skew <= recipe.features.max_skew:
+    if not parity.skew <= asked.max_skew:
         about = "no value could be compared"
         if parity.examples:
             first = parity.examples[0]
             about = f"for example {first.feature} of {first.entities} at {first.moment}: {first.offline} in training, "
             about += f"{first.online} online"
+        values, differing = parity.compared
         raise PolicyRefusal(
-            f"features.max_skew: {parity.differing} of {parity.values} values read online differ from those in "
-            f"training ({parity.skew:.1%}, limit {recipe.features.max_skew:.1%}); {about}"
+            f"features.max_skew: {differing} of {values} values read online differ from those in training "
+            f"({parity.skew:.1%}, limit {asked.max_skew:.1%}); {about}"
         )
     return parity
 

@@ -59,15 +59,16 @@ class Past:
 
     follows: digest of the export that it follows, "" for none; restates: of the one that it restates; changed: the
     share of that one's rows, in its time, that it changes or lacks; later: how many kept exports of the same rows end
-    later.
+    later; brought: the day from which its changes count as known.
     """
 
     follows: str = ""
     restates: str = ""
     changed: float = 0.0
     later: int = 0
+    brought: str = ""
 
-    def notes(self, restated: Restated, end: pd.Timestamp) -> tuple[str, ...]:
+    def notes(self, restated: Restated) -> tuple[str, ...]:
         """What a person has to know of it, one line each."""
         found = []
         if self.restates:
@@ -76,7 +77,7 @@ class Past:
             )
             about += f"or gone (features.restated_share {restated.share:.1%}); "
             if self.follows:
-                about += f"each change counts as known from {_brought(end):%Y-%m-%d} (features.restated = follow)"
+                about += f"each change counts as known from {self.brought} (features.restated = follow)"
             else:
                 about += "no correction is followed, and every row counts as known from its event (features.restated = "
                 about += f"{restated.rule}; follow takes them as corrections known from now, refuse stops)"
@@ -199,13 +200,13 @@ def _followed(
 ) -> tuple[_Export | None, Past]:
     """The newest kept export that ends no later and is of the same data."""
     later = {one.export for one in exports if one.end > end and _compared(rows, _holding(one.read()))[0] >= SAME_ROWS}
-    past = Past(later=len(later))
+    past = Past(later=len(later), brought=f"{_brought(end):%Y-%m-%d}")
     for one in sorted(exports, key=lambda one: (one.end, one.number), reverse=True):
         if one.end > end:
             continue
         same_keys, changed = _compared(one.read(), rows)
         if changed <= restated.share:
-            return one, Past(follows=one.export, later=past.later)
+            return one, replace(past, follows=one.export, restates="", changed=0.0)
         if same_keys >= SAME_ROWS and not past.restates:
             past = replace(past, restates=one.export, changed=changed)
             if restated.rule == "follow":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -14,6 +16,7 @@ import pytest
 
 from components.core.home import Home
 from components.features.featurise import featurise
+from components.features.latest.entries import key_of
 from components.features.latest.sqlite import SqliteLatest
 from components.features.online import OnlineFeatures
 from pipelines.cli import main
@@ -102,6 +105,66 @@ def test_parity_says_equal_or_where_not(training_set: Path, tmp_path: Path, caps
     assert found["examples"][0]["feature"] in found["by_feature"]
 
 
+def test_pushed_rows_are_served_and_not_taken_for_skew(
+    training_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Into the home's store from a file and from standard input; later than the history, so parity leaves them out.
+
+    A push that says something else of what the history tells is skew.
+    """
+    given = ["--training-set", str(training_set)]
+    assert said(capsys, tmp_path, "materialize", *given)[0] == 0
+    rates = {"company_relief_rate": 0.5, "company_untimely_rate": 0.25, "company_days_to_send": None}
+    row = {"view": "company_history", "company": "Company 1", "company_complaint_count": 400} | rates
+    events = tmp_path / "events.jsonl"
+    events.write_text(json.dumps(row | {"event_timestamp": "2024-05-01T10:00:00+02:00"}) + "\n")
+    assert said(capsys, tmp_path, "push", str(events), *given) == (
+        0,
+        {"online": _place(tmp_path), "rows": 1, "rejected": 0},
+    )
+    older = json.dumps(row | {"event_timestamp": "2024-04-01", "company_complaint_count": 3})
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(f"{older}\nnonsense\n".encode())))
+    status, done = said(capsys, tmp_path, "push", "-", "--skip-bad", "--batch", "1", *given)
+    assert (status, done["rows"], done["rejected"]) == (0, 1, 1)
+    named = complaint_recipe(features={"online": _place(tmp_path)})
+    with OnlineFeatures(training_set, named) as shared:
+        found = shared.read({"company": "Company 1", "state": "TX"})["company_complaint_count"]
+    assert found == {"value": 400.0, "as_of": "2024-05-01T08:00:00+00:00", "fresh": True}
+    status, compared = said(capsys, tmp_path, "parity", *given)
+    own, home = compared["served"]
+    assert (status, own["differing"], home["differing"], own["ahead"]) == (0, 0, 0, 0)
+    states = set(ROWS.loc[ROWS["Company"] == "Company 1", "State"])
+    assert home["ahead"] == 4 * len(states), "the company's four features, beside each state"
+    history = pd.read_parquet(training_set / "history" / "company_history.parquet")
+    last = history[history["company"] == "Company 2"]["event_timestamp"].max().isoformat()
+    events.write_text(json.dumps(row | {"company": "Company 2", "event_timestamp": last}) + "\n")
+    assert said(capsys, tmp_path, "push", str(events), *given)[0] == 0
+    status, compared = said(capsys, tmp_path, "parity", *given)
+    assert status == 3
+    assert [one["differing"] > 0 for one in compared["served"]] == [False, True]
+    assert compared["examples"][0]["entities"]["company"] == "Company 2"
+
+
+def test_a_bad_push_writes_nothing_and_says_each_row(
+    training_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line a bad row on standard error, one that says what to do, and exit 2."""
+    events = tmp_path / "events.jsonl"
+    good = {"view": "state_history", "state": "TX", "event_timestamp": "2024-05-01"}
+    good |= {"state_complaint_count": 1, "state_relief_rate": None, "state_untimely_rate": None}
+    events.write_text("\n".join([json.dumps(good), json.dumps(good | {"state": 3}), "[]"]))
+    assert main(["features", "push", str(events), "--training-set", str(training_set), "--home", str(tmp_path)]) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines == [
+        "line 2: join key 'state' is no text",
+        "line 3: is no JSON object",
+        "pilotline: push: 2 bad rows, and nothing was written; mend them and push again, or give --skip-bad",
+    ]
+    store = SqliteLatest(_online(tmp_path))
+    assert store.read([("complaints:state_history", key_of(["TX"]))]) == [None]
+    store.close()
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -109,6 +172,8 @@ def test_parity_says_equal_or_where_not(training_set: Path, tmp_path: Path, caps
         (["parity", "--training-set", "nowhere"], "nowhere"),
         (["apply", "--set", "features.service=complaint_triage_v9"], "did you mean 'complaint_triage_v"),
         (["apply", "--set", 'features.entities={company="Company"}'], "joins on 'state'"),
+        (["push", "nowhere.jsonl"], "nowhere.jsonl: cannot be read"),
+        (["push", "-", "--batch", "few"], "'few' is no whole number"),
         (["apply", "--set", "features.online=redis://:hunter2@host/0"], "features.online holds a password"),
     ],
 )
@@ -175,3 +240,7 @@ def _online(home: Path) -> Path:
     place = Home.at(home).features
     place.mkdir(parents=True, exist_ok=True)
     return place / "online.db"
+
+
+def _place(home: Path) -> str:
+    return str(Home.at(home).features / "online.db")

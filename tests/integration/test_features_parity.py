@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from components.core.errors import PolicyRefusal
 from components.features import featurise as step
 from components.features.featurise import featurise
+from components.features.latest.entries import Written, key_of, pack_numbers
+from components.features.latest.sqlite import SqliteLatest, settle
 from components.features.parity import measure_parity, sample
 from tests.fakes.feature_rows import (
     clean_folder,
@@ -22,6 +25,8 @@ from tests.fakes.feature_rows import (
 )
 
 ROWS = complaints(many_complaints(600, seed=3))
+FEATURES = ("company_complaint_count", "company_relief_rate", "company_untimely_rate", "company_days_to_send")
+SEVENS = np.full((1, len(FEATURES)), 7.0)
 
 
 @pytest.mark.parametrize("ttl", [0, 20])
@@ -74,6 +79,41 @@ def test_a_value_that_only_one_side_has_is_a_difference(tmp_path: Path) -> None:
     nobody = frame.assign(company="nobody", **{name: 3.0})
     assert measure_parity(nobody, project, service, [name], history, zero).skew == 1.0
     assert measure_parity(absent.assign(company="nobody"), project, service, [name], history, zero).skew == 0.0
+
+
+def test_the_store_that_is_published_is_compared_too(tmp_path: Path) -> None:
+    """At the moment up to which it is filled, for many entities; none differs."""
+    featurise(complaint_recipe(), clean_folder(tmp_path / "clean", ROWS), tmp_path / "set")
+    kept = json.loads((tmp_path / "set" / "parity.json").read_text())
+    (served,) = kept["served"]
+    assert served["store"] == "of the training set"
+    assert served["values"] == served["entities"] * 2 >= 40
+    assert (served["differing"], served["ahead"]) == (0, 0)
+    as_of = json.loads((tmp_path / "set" / "statistics.json").read_text())["as_of"]
+    assert pd.Timestamp(served["at"]) == pd.Timestamp(as_of) + pd.Timedelta(days=1)
+
+
+def test_a_published_store_that_says_something_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One entity's value in the shipped file differs from the history's: refused by its name, though replay agrees."""
+    write = step.write_online
+
+    def with_one_changed(folder: Path, project: str, *rest: object) -> None:
+        write(folder, project, *rest)  # type: ignore[arg-type]
+        store = SqliteLatest(folder / "online.db")
+        table = f"{project}:company_history"
+        for company in sorted(set(ROWS["Company"])):
+            (entry,) = store.read([(table, key_of([company]))])
+            if entry is not None:
+                store.write(
+                    table, [Written(key_of([company]), entry.event, entry.created, pack_numbers(FEATURES, SEVENS)[0])]
+                )
+        store.close()
+        settle(folder / "online.db")
+
+    monkeypatch.setattr(step, "write_online", with_one_changed)
+    with pytest.raises(PolicyRefusal, match=r"features.max_skew: .* in training, 7.0 online"):
+        featurise(complaint_recipe(), clean_folder(tmp_path / "clean", ROWS), tmp_path / "set")
+    assert not (tmp_path / "set").exists()
 
 
 def test_nothing_to_compare_is_no_parity(tmp_path: Path) -> None:

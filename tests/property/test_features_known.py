@@ -147,16 +147,15 @@ def test_what_a_restated_source_does_is_the_recipe_s_and_is_named(tmp_path: Path
     follow = Restated("follow")
     followed = remember(tmp_path, "restated", *frame_of(restated), follow)
     assert seen(followed) == oracle([first, restated])
-    end = START + timedelta(days=100)
-    (line,) = anew.past.notes(Restated(), end)
+    (line,) = anew.past.notes(Restated())
     assert "restated: 30.0% of the rows of export first are changed or gone" in line
     assert "every row counts as known from its event" in line
-    (line,) = followed.past.notes(follow, end)
+    (line,) = followed.past.notes(follow)
     assert "each change counts as known from 2024-04-11" in line
     later: Export = {**restated, 101: (101, "a")}
     after = remember(tmp_path, "later", *frame_of(later), follow)
     assert seen(after) == oracle([first, restated, later])
-    assert after.past.notes(follow, end) == ()
+    assert after.past.notes(follow) == ()
 
 
 def test_a_restated_source_is_refused_where_the_recipe_says_so(tmp_path: Path) -> None:
@@ -179,7 +178,7 @@ def test_rows_that_are_gone_restate_a_source_as_changed_ones_do(tmp_path: Path) 
     past = remember(tmp_path, "fewer", *frame_of({**fewer, 100: (100, "a")})).past
     assert (past.restates, past.follows, past.changed) == ("first", "", 0.2)
     others: Export = {key + 1000: row for key, row in first.items()}
-    assert remember(tmp_path, "others", *frame_of(others)).past.notes(Restated(), START) == ()
+    assert remember(tmp_path, "others", *frame_of(others)).past.notes(Restated()) == ()
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
