@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 from components.core.errors import PilotlineError
@@ -18,7 +19,7 @@ MIN_MEMORY_GIB = 8
 
 def examine(home: Home) -> list[dict[str, Any]]:
     """One item a thing looked at: {"what", "ok", "needed", "seen", "mend"}; mend is empty where it is well."""
-    return [_python(), *(_package(name) for name in ENGINES), _serving(), _memory(), _disk(home)]
+    return [_python(), *(_package(name) for name in ENGINES), _serving(), *_backends(), _memory(), _disk(home)]
 
 
 def _item(what: str, ok: bool, seen: str, mend: str, needed: bool = True) -> dict[str, Any]:
@@ -44,6 +45,21 @@ def _serving() -> dict[str, Any]:
         return _item("vLLM", True, choose("vllm").engine.label, "", needed=False)
     except PilotlineError as error:
         return _item("vLLM", False, str(error), "the reference engine serves instead", needed=False)
+
+
+def _backends() -> list[dict[str, Any]]:
+    """Training's back-ends; `local` is always there, a cluster is needed only by recipes that name it."""
+    from components.training.backends.slurm import SlurmBackend
+    from components.training.backends.trainjob import TrainJobBackend
+
+    cards = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    found = [_item("training: local", True, f"torchrun, {cards or 'no'} GPUs", "", needed=False)]
+    for name, make in (("trainjob", TrainJobBackend), ("slurm", SlurmBackend)):
+        try:
+            found.append(_item(f"training: {name}", True, make().place(), "", needed=False))
+        except PilotlineError as error:
+            found.append(_item(f"training: {name}", False, "not here", str(error), needed=False))
+    return found
 
 
 def _memory() -> dict[str, Any]:

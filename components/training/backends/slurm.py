@@ -41,6 +41,13 @@ class SlurmBackend:
                 "training.backend to local or trainjob"
             )
 
+    def place(self) -> str:
+        """The cluster in words; TransientError where its controller does not answer."""
+        done = _call("sinfo", "--noheader", "--format=%P %D %T")
+        if done.returncode:
+            raise TransientError(f"sinfo: {_said(done)}; see that slurmctld runs and SLURM_CONF names it")
+        return ", ".join(" ".join(line.split()) for line in done.stdout.splitlines()) or "no partition"
+
     def submit(self, launch: Launch) -> str:
         """Submit the script, or find the job by its name; the id of the job."""
         script = batch_script(launch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,18 @@ class TrainJobBackend:
         self._client, self._own_namespace = (api_client, "default") if api_client else _configured()
         self._objects = client.CustomObjectsApi(self._client)
         self._core = client.CoreV1Api(self._client)
+
+    def place(self) -> str:
+        """The cluster in words; UserError where its TrainJobs cannot be read, TransientError where it is away."""
+        listed = self._ask(
+            lambda: self._objects.list_namespaced_custom_object(
+                GROUP, VERSION, self._own_namespace, PLURAL, limit=1, _request_timeout=REQUEST_SECONDS
+            ),
+            tries=1,
+        )
+        if listed is None:
+            raise UserError(f"no TrainJobs at {self._client.configuration.host}: install Kubeflow Trainer {VERSION}")
+        return f"{self._client.configuration.host}, namespace {self._own_namespace}"
 
     def submit(self, launch: Launch) -> str:
         """Create the TrainJob, or find it; one that failed, or whose export is gone, is deleted first."""
@@ -147,13 +160,13 @@ class TrainJobBackend:
         )
         return text or ""
 
-    def _ask(self, request: Callable[[], T]) -> T | None:
+    def _ask(self, request: Callable[[], T], tries: int = TRIES) -> T | None:
         """The answer; None for 404. An API server that is away is asked again, a bounded number of times."""
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
         wait = FIRST_WAIT_SECONDS
-        for left in reversed(range(TRIES)):
+        for left in reversed(range(tries)):
             try:
                 return request()
             except ApiException as error:
@@ -167,7 +180,7 @@ class TrainJobBackend:
             if left:
                 time.sleep(wait)
                 wait *= 2
-        raise TransientError(f"Kubernetes API: no answer in {TRIES} tries ({reason[:200]}); run again to go on waiting")
+        raise TransientError(f"Kubernetes API: no answer in {tries} tries ({reason[:200]}); run again to go on waiting")
 
 
 def _configured() -> tuple[Any, str]:
@@ -178,8 +191,9 @@ def _configured() -> tuple[Any, str]:
         if NAMESPACE_FILE.exists():
             config.load_incluster_config()
             return client.ApiClient(), NAMESPACE_FILE.read_text().strip()
-        _, active = config.list_kube_config_contexts()
-        config.load_kube_config()
+        file = os.environ.get("KUBECONFIG") or None  # the client reads it when it is imported, and never again
+        _, active = config.list_kube_config_contexts(file)
+        config.load_kube_config(file)
         return client.ApiClient(), active["context"].get("namespace") or "default"
     except (config.ConfigException, OSError, KeyError, TypeError) as error:
         raise UserError(

@@ -28,7 +28,7 @@ def trainjob(launch: Launch) -> dict[str, Any]:
         UserError: the recipe's resources do not fit together.
         IntegrityError: the API's models do not know a field that is written here.
     """
-    where = placement(launch.recipe)
+    where, asked = placement(launch.recipe), launch.recipe.resources
     body: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "kind": "TrainJob",
@@ -43,12 +43,13 @@ def trainjob(launch: Launch) -> dict[str, Any]:
                 }
             ),
             "annotations": {KEY_ANNOTATION: launch.key},
+            **({"namespace": asked.namespace} if asked.namespace else {}),
         },
         "spec": {
             "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": where.pool.runtime},
             "activeDeadlineSeconds": where.pool.timeout_minutes * 60,
             "trainer": {
-                "image": launch.recipe.resources.image or IMAGE,
+                "image": asked.image or IMAGE,
                 "command": _command(where),
                 "args": [str(launch.job_file)],
                 "env": _environment(where),
