@@ -8,7 +8,7 @@ from html import escape
 
 from components.core.records import Evidence, Interval
 
-SIDE, EDGE = 240, 40  # of a square chart and its margin, in px
+SIDE, EDGE = 220, 40  # of a square chart and its margin, in px
 NAMES, ACROSS, ROW = 170, 250, 24  # of a chart of rows: width of names and of the plot, height of a row
 Point = Sequence[float]
 
@@ -49,7 +49,7 @@ def slices(evidence: Evidence, metric: str, title: str) -> str:
         for name, found in evidence.slices.items()
     ]
     whole = (evidence.metrics | evidence.operating).get(metric)
-    return _rows(title, rows, whole.value if whole else None)
+    return _rows(title, rows, whole.value if whole else None, low=0.0 if metric in evidence.operating else None)
 
 
 def robustness(evidence: Evidence, measure: str, title: str) -> str:
@@ -120,9 +120,13 @@ def _rows(
 
 
 def _scale(first: float, last: float, rows: int) -> str:
+    """Grid lines at round numbers, three to six of them."""
     base, parts = ROW * rows + 4, []
-    for at in range(5):
-        value, x = first + (last - first) * at / 4, NAMES + ACROSS * at / 4
+    raw = (last - first) / 4
+    size = 10.0 ** math.floor(math.log10(raw))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= raw * 0.999)
+    for at in range(math.ceil(first / step - 1e-6), math.floor(last / step + 1e-6) + 1):
+        value, x = at * step, NAMES + ACROSS * (at * step - first) / (last - first)
         parts.append(f'<line class="grid" x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{base}"/>')
         parts.append(f'<text x="{x:.1f}" y="{base + 16}" text-anchor="middle">{value:.3g}</text>')
     return "".join(parts)

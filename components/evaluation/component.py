@@ -13,6 +13,7 @@ def evaluate(
     code_version: str,
     training_set: dsl.Input[dsl.Dataset],
     model: dsl.Input[dsl.Model],
+    handover: dsl.Input[dsl.Artifact],
     evidence: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
     roc: dsl.Output[dsl.ClassificationMetrics],
@@ -28,6 +29,7 @@ def evaluate(
         code_version: Digest of the code.
         training_set: The training set with its test split.
         model: The trained model.
+        handover: The guard's verdict on the training set.
         evidence: What the test rows say.
         metrics: Test metrics.
         roc: ROC curve and confusion matrix at the serving threshold.
@@ -36,15 +38,18 @@ def evaluate(
     """
     from pathlib import Path
 
-    from components.core.steps import running
+    from components.core.steps import read_record, running
     from components.evaluation.evaluate import evaluate as evaluate_model
     from components.evaluation.kubeflow_view import show
     from components.evaluation.opponent import champion_of
+    from components.evaluation.windows import WindowsInHome
 
     with running("evaluate", home, run_id, recipe) as step:
         found = evaluate_model(
-            step.recipe, Path(training_set.path), Path(model.path), Path(evidence.path), champion_of(step)
-        )
+            step.recipe, Path(training_set.path), Path(model.path), Path(evidence.path), champion_of(step),
+            handover=Path(handover.path), windows=WindowsInHome(step.home.test_windows),
+            contract_digest=(read_record(step.home, run_id, "validate") or {}).get("contract_digest", ""),
+        )  # fmt: skip
         evidence.metadata["digest"] = found.record_digest
         show(step.recipe, Path(evidence.path), metrics, roc, Path(page.path), Path(notes.path))
         step.keep(found)

@@ -28,6 +28,7 @@ from components.models.text import normalise
 
 BASELINE_TEXT_TOKENS = 64
 NOT_ASKED = "not asked"
+MOST_TEXTS = 50_000  # kept in their normal form, which baselines and memorisation both ask for
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,11 @@ class Case:
         """Whether the model reads any."""
         return bool(self.signature["text_tokens"])
 
-    def normalised(self, text: str) -> str:
+    @functools.cached_property
+    def normalised(self) -> Callable[[str], str]:
         """As much text as the model reads, or the 64 tokens of the baselines if it reads none, in its own form."""
-        return normalise(text, tokens=self.recipe.model.text_tokens or BASELINE_TEXT_TOKENS)
+        tokens = self.recipe.model.text_tokens or BASELINE_TEXT_TOKENS
+        return functools.lru_cache(maxsize=MOST_TEXTS)(functools.partial(normalise, tokens=tokens))
 
 
 def gather(case: Case, model_digest: str) -> Evidence:

@@ -20,8 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from components.core.records import Interval
-from components.evaluation.metrics import Flags, Floats, interval
-from components.evaluation.robustness import exact_rate
+from components.evaluation.metrics import Flags, Floats, exact_rate, interval
 
 PROMPT, VERBATIM = 16, 8  # tokens
 FEWEST = 30  # texts on each side

@@ -14,7 +14,7 @@ changes in the metric itself is taken off again (of 100,000 rows: 1e-5 in the AU
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,9 +229,34 @@ def paired_auc_difference(labels: Floats, first: Floats, second: Floats, resampl
 def intervals(
     values: Floats, samples: Floats, rows: int, positives: int, names: Sequence[str] = EVERY
 ) -> dict[str, Interval]:
-    """Intervals of metrics in the order of EVERY: values (10,), samples (resamples, 10); shares stay within 0..1."""
-    bounded = {name: samples[:, at] if name == "log_loss" else samples[:, at].clip(0, 1) for at, name in _numbered()}
-    return {name: interval(values[at], bounded[name], rows, positives) for at, name in _numbered() if name in names}
+    """Intervals of metrics in the order of EVERY: values (10,), samples (resamples, 10); shares stay within 0..1.
+
+    A rate at the operating point that is 0 or 1 has its exact interval: no resample of "never" shows anything else.
+    """
+    found = {}
+    for at, name in enumerate(EVERY):
+        if name in names:
+            drawn = samples[:, at] if name == "log_loss" else samples[:, at].clip(0, 1)
+            found[name] = interval(values[at], drawn, rows, positives)
+    if "selection_rate" in found and found["selection_rate"].value is not None:
+        selected = round(found["selection_rate"].value * rows)
+        behind = {"precision": selected, "recall": positives, "fpr": rows - positives}
+        for name in OPERATING:
+            if (value := found[name].value) in (0.0, 1.0) and len(samples):
+                exact = exact_rate(round(value * behind.get(name, rows)), behind.get(name, rows))
+                found[name] = replace(exact, n=rows, positives=positives)
+    return found
+
+
+def exact_rate(count: int, rows: int) -> Interval:
+    """A share with its exact 95 % interval, which has a width also where nothing was seen (Clopper, Pearson, 1934)."""
+    from scipy.stats import beta
+
+    if not rows:
+        return Interval(value=None, low=None, high=None, n=0)
+    low = float(beta.ppf(0.025, count, rows - count + 1)) if count else 0.0
+    high = float(beta.ppf(0.975, count + 1, rows - count)) if count < rows else 1.0
+    return Interval(value=count / rows, low=low, high=high, n=rows, positives=count)
 
 
 def interval(value: float, samples: Floats, rows: int, positives: int) -> Interval:
@@ -267,10 +292,6 @@ def _drawn(partitions: Sequence[Partition], resamples: int, seed: int) -> Iterat
             for partition, count in zip(partitions, counts, strict=True):
                 count[at] = np.bincount(partition.table.take(drawn), minlength=partition.cells)
         yield counts
-
-
-def _numbered() -> Iterator[tuple[int, str]]:
-    return enumerate(EVERY)
 
 
 def _check(labels: Floats, scores: Floats) -> None:

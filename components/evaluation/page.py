@@ -49,7 +49,7 @@ body{max-width:1000px}h1{font-size:22px}h2{font-size:17px;margin-top:28px}p{max-
 table{border-collapse:collapse;width:100%}th,td{padding:5px 10px 5px 0;border-bottom:1px solid var(--line)}
 th,td{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}th:first-child,td:first-child{text-align:left}
 td:first-child{white-space:normal}.wide{overflow-x:auto;margin:12px 0}.charts{display:flex;gap:24px;flex-wrap:wrap}
-figure{margin:0;max-width:100%}figcaption{color:var(--soft);font-size:13px;max-width:45ch}
+figure{margin:0;max-width:100%}figcaption{color:var(--soft);font-size:13px;width:min-content;min-width:100%}
 svg{max-width:100%;height:auto}svg text{fill:var(--soft);font-size:11px}svg .grid{stroke:var(--line)}
 svg polyline{fill:none;stroke-width:2}svg .own{stroke:var(--mark);stroke-width:2}svg circle.own{fill:var(--mark)}
 svg circle.hollow{fill:var(--paper)}svg .other{stroke:var(--other)}svg circle.other{fill:var(--other)}
@@ -135,7 +135,8 @@ def _by_slice(evidence: Evidence) -> Iterator[str]:
     )
     small = {name for name, state in evidence.slice_states.items() if state != "measured"}
     rows = [(f"{name} (insufficient)" if name in small else name, found) for name, found in evidence.slices.items()]
-    yield _table("Slice", rows, NAMES | OPERATING, sized=True)
+    yield _table("Slice", rows, NAMES, sized=True)
+    yield _table("Slice at the operating point", rows, OPERATING)
     if evidence.fairness:
         yield "<h2>Differences between the slices of an attribute, largest less smallest</h2>"
         yield _table(

@@ -11,7 +11,7 @@ import pandas as pd
 from components.core.records import Interval
 from components.evaluation.answers import Scorer, answers
 from components.evaluation.attacks import changed, injected
-from components.evaluation.metrics import Floats, interval
+from components.evaluation.metrics import Floats, exact_rate, interval
 
 INJECTION = "injection"
 TAIL = 95  # percentile of the shift that is told beside its mean
@@ -69,17 +69,6 @@ def measure_robustness(
         shifts[name] = _shift(was, after, threshold, resamples, seed)
         invalid, asked = invalid + int(np.isnan(after).sum()), asked + len(after)
     return Robustness(shifts, exact_rate(invalid, asked))
-
-
-def exact_rate(count: int, rows: int) -> Interval:
-    """A share with its exact 95 % interval, which has a width also where nothing was seen (Clopper, Pearson, 1934)."""
-    from scipy.stats import beta
-
-    if not rows:
-        return Interval(value=None, low=None, high=None, n=0)
-    low = float(beta.ppf(0.025, count, rows - count + 1)) if count else 0.0
-    high = float(beta.ppf(0.975, count + 1, rows - count)) if count < rows else 1.0
-    return Interval(value=count / rows, low=low, high=high, n=rows, positives=count)
 
 
 def _shift(before: Floats, after: Floats, threshold: float, resamples: int, seed: int) -> dict[str, Interval]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -76,17 +76,17 @@ def measure_slices(labels: Floats, scores: Floats, found: Sequence[Attribute], r
             enough = rows >= asked.min_slice_rows and min(positives, rows - positives) >= asked.min_slice_positives
             result.states[name] = MEASURED if enough else INSUFFICIENT
         said = scores >= recipe.serving.threshold
-        result.fairness[attribute.name] = _fairness(attribute, result.states, partition, sample, labels, said)
+        result.fairness[attribute.name] = _fairness(attribute, result, partition, sample, labels, said)
     return result
 
 
 def _fairness(
-    attribute: Attribute, states: dict[str, str], partition: Partition, samples: Floats, labels: Floats, said: Flags
+    attribute: Attribute, result: Sliced, partition: Partition, samples: Floats, labels: Floats, said: Flags
 ) -> Fairness:
     """Largest less smallest value over the slices that are large enough; none of them left out is called fair."""
-    kept = [at for at, name in enumerate(attribute.slices) if states[name] == MEASURED]
+    kept = [at for at, name in enumerate(attribute.slices) if result.states[name] == MEASURED]
     names = list(attribute.slices)
-    small = tuple(name for name in names if states[name] != MEASURED)
+    small = tuple(name for name in names if result.states[name] != MEASURED)
     if len(kept) < 2 or (small and f"{attribute.name}{REST}" in names):
         return Fairness(state=INSUFFICIENT, reason=_too_small(attribute, small, labels), left_out=small)
     masks = {names[at]: attribute.slices[names[at]] for at in kept}
@@ -98,7 +98,28 @@ def _fairness(
     seen = {name: float(np.ptp(values[:, EVERY.index(metric)])) for name, metric in DISPARITIES.items()}
     seen |= disparities(labels, said, masks)
     differences = {f"{name}_difference": interval(seen[name], spread[name], rows, positives) for name in spread}
+    differences |= _undecided(differences, [result.slices[name] for name in masks])
     return Fairness(state=MEASURED, compared=tuple(masks), left_out=small, differences=differences)
+
+
+def _undecided(differences: dict[str, Interval], parts: Sequence[dict[str, Interval]]) -> dict[str, Interval]:
+    """Wider intervals where resampling shows no difference at all, because nothing, or everything, is called positive.
+
+    The widest that the slices' own intervals allow.
+    """
+    wider = {}
+    for name in ("selection_rate", "recall", "fpr"):
+        found = differences[f"{name}_difference"]
+        ends = [(part[name].low, part[name].high) for part in parts]
+        known = [(low, high) for low, high in ends if low is not None and high is not None]
+        if found.high is not None and found.low == found.high and len(known) == len(ends):
+            widest = max(high for _, high in known) - min(low for low, _ in known)
+            wider[f"{name}_difference"] = replace(found, high=max(widest, found.high))
+    odds = differences["equalized_odds_difference"]
+    highest = [(wider.get(name) or differences[name]).high for name in ("recall_difference", "fpr_difference")]
+    if odds.high is not None and None not in highest:
+        wider["equalized_odds_difference"] = replace(odds, high=max(odds.high, *(high or 0.0 for high in highest)))
+    return wider
 
 
 def _too_small(attribute: Attribute, small: Sequence[str], labels: Floats) -> str:

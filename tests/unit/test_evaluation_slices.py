@@ -123,3 +123,17 @@ def test_names_that_do_not_exist_or_are_there_twice_are_refused() -> None:
         attributes(frame, asked(intersections=[[GROUP, "Nobody"]]))
     with pytest.raises(UserError, match="two slices are called 'product=loan'"):
         attributes(frame.rename(columns={"group:Other": "group:product=loan"}), asked(intersections=[]))
+
+
+def test_nobody_called_positive_is_not_proof_of_fairness() -> None:
+    """No row over the threshold in either group: the difference is 0, and its interval says how little that proves."""
+    frame, labels, scores = rows()
+    found = measure_slices(labels, scores / 10, attributes(frame, asked()), asked())
+    inside = found.slices[GROUP]["recall"]
+    positives = int(labels[frame[f"group:{GROUP}"]].sum())
+    assert (inside.value, inside.low) == (0.0, 0.0)
+    assert inside.high == pytest.approx(1 - 0.025 ** (1 / positives))
+    for name in ("recall_difference", "equalized_odds_difference"):
+        difference = found.fairness[GROUP].differences[name]
+        assert difference.value == 0.0
+        assert difference.high == pytest.approx(inside.high)

@@ -44,7 +44,7 @@ class Evaluation(Section):
         "prior",
     )
     robustness_rows: Annotated[int, Field(ge=0, le=100_000)] = 200
-    drift_rows: Annotated[int, Field(ge=0, le=1_000_000)] = 1_000
+    drift_rows: Annotated[int, Field(ge=0, le=1_000_000)] = 500
     memorisation_rows: Annotated[int, Field(ge=0, le=100_000)] = 300
     latency_rows: Annotated[int, Field(ge=0, le=10_000)] = 50
     price_per_hour: Positive | None = None
