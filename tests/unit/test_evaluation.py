@@ -18,11 +18,13 @@ from components.evaluation.baselines import score_baselines
 from components.evaluation.evaluate import evaluate, read_predictions
 from components.evaluation.opponent import find_champion
 from components.evaluation.page import notes, page
+from components.evaluation.windows import WindowsInHome
 from tests.fakes.fake_tracking import FakeTracking
 from tests.fakes.judged import (
     FEATURES,
     GROUP,
     LinearSpec,
+    publish_handover,
     publish_model,
     publish_training_set,
     small_recipe,
@@ -229,3 +231,65 @@ def test_the_champion_is_found_by_its_alias_and_checked(tmp_path: Path) -> None:
     tracking._versions["triage"].clear()
     with pytest.raises(TransientError, match="not listed"):
         find_champion("triage", tracking)
+
+
+def test_the_hand_over_of_these_rows_has_to_have_let_them_pass(made: tuple[Path, Path, TrainingSetRef]) -> None:
+    """Its digest becomes evidence; another set's, one that refused, and a damaged one are no hand-over."""
+    rows, model, ref = made
+    place = rows.parent
+    passed = publish_handover(place / "passed", ref)
+    found = evaluate(small_recipe(), rows, model, place / "out", handover=place / "passed", contract_digest="c" * 64)
+    assert found.handover_digest == passed.record_digest
+    assert (found.contract_digest, found.snapshot_digest) == ("c" * 64, ref.snapshot_digest)
+    assert len(found.environment_digest) == 64
+    publish_handover(place / "other", ref, training_set_digest="0" * 64)
+    with pytest.raises(IntegrityError, match="hand-over of training set 000000000000"):
+        evaluate(small_recipe(), rows, model, place / "out", handover=place / "other")
+    publish_handover(place / "refused", ref, passed=False, reason="feature x: leaks")
+    with pytest.raises(PolicyRefusal, match=r"did not let training set .* pass: feature x: leaks"):
+        evaluate(small_recipe(), rows, model, place / "out", handover=place / "refused")
+    record = place / "passed" / "record.json"
+    record.write_text(record.read_text().replace("true", "true "))
+    with pytest.raises(IntegrityError, match="bytes differ"):
+        evaluate(small_recipe(), rows, model, place / "out", handover=place / "passed")
+
+
+def test_each_candidate_on_the_same_rows_is_counted_once(made: tuple[Path, Path, TrainingSetRef]) -> None:
+    """The first look, the second candidate's, and the first repeated: 1, 2, 1; also where scoring then refuses."""
+    rows, model, ref = made
+    place, windows = rows.parent, WindowsInHome(rows.parent / "windows")
+    publish_model(place / "second", ref, weight=4.0)
+    uses = [
+        evaluate(small_recipe(), rows, folder, place / "out", windows=windows).test_window_uses
+        for folder in (model, place / "second", model)
+    ]
+    assert uses == [1, 2, 1]
+    publish_model(place / "broken", ref, weight=float("nan"))
+    with pytest.raises(PolicyRefusal):
+        evaluate(small_recipe(), rows, place / "broken", place / "out", windows=windows)
+    publish_model(place / "third", ref, weight=3.0)
+    assert evaluate(small_recipe(), rows, place / "third", place / "out", windows=windows).test_window_uses == 4
+
+
+def test_every_part_is_measured_or_says_why_not(made: tuple[Path, Path, TrainingSetRef]) -> None:
+    """Nothing is silently absent: what was not asked, and what could not be told, is named with its reason."""
+    rows, model, _ = made
+    asked = {"price_per_hour": 3.6, "bootstrap": 40, "min_slice_rows": 5, "min_slice_positives": 2}
+    ticks = iter(range(10_000))
+    full = evaluate(small_recipe(evaluation=asked), rows, model, rows.parent / "full", clock=lambda: float(next(ticks)))
+    said = full.parts
+    named = {"metrics", "operating", "baselines", "slices", "robustness", "injection", "drift", "latency", "cost"}
+    assert {name for name in named if said[name] != "measured"} == set()
+    assert said["champion"] == "not asked: there is none yet"
+    assert said["memorisation"].startswith("insufficient: no language-model head")
+    assert full.latency_ms == {"offline_p50": 1000.0, "offline_p95": 1000.0, "rows": 50.0}
+    assert full.cost_per_thousand == pytest.approx(3.6 / 3600 * 1000 / full.rows)
+    assert sum(sum(row) for row in full.confusion) == full.rows
+    off = {"robustness_rows": 0, "drift_rows": 0, "memorisation_rows": 0, "latency_rows": 0, "baselines": []}
+    bare = evaluate(small_recipe(evaluation=off), rows, model, rows.parent / "bare")
+    silent = ("robustness", "injection", "drift", "memorisation", "latency", "cost", "baselines")
+    assert {bare.parts[name] for name in silent} == {"not asked"}
+    assert (bare.robustness, bare.invalid_rate, bare.drift, bare.latency_ms) == ({}, None, {}, {})
+    small = evaluate(small_recipe(evaluation={"min_slice_rows": 1000}), rows, model, rows.parent / "small")
+    assert small.parts["slices"].startswith(f"insufficient: too few rows or positives: {GROUP}, {GROUP}:others")
+    assert small.fairness[GROUP].state == "insufficient"
