@@ -17,6 +17,7 @@ from typing import Any
 from components.core import engine_time
 from components.core.errors import KINDS, PilotlineError, one_line
 from components.core.home import Home
+from components.core.lineage import Lineage
 from components.core.processes import follow_main
 from components.core.publish import write_atomic
 from components.core.recipe import Recipe, parse_recipe
@@ -32,6 +33,7 @@ class StepRun:
     run_id: str
     recipe: Recipe
     said: list[str] = field(default_factory=list)
+    kept: list[Record] = field(default_factory=list)
 
     def say(self, lines: Iterable[str]) -> None:
         """Tell whoever watches the run, once the step is done, a line each."""
@@ -41,6 +43,7 @@ class StepRun:
         """Copy the record into the run's folder, where the report and the command line read it."""
         path = self.home.run(self.run_id) / "records" / f"{self.name}.json"
         write_atomic(path, json.dumps(record.to_dict(), indent=1, sort_keys=True))
+        self.kept.append(record)
 
     def keep_beside(self, name: str, values: dict[str, Any]) -> None:
         """Keep further facts for the report as `records/<name>.json`."""
@@ -61,17 +64,23 @@ def running(name: str, home: str, run_id: str, recipe: str) -> Iterator[StepRun]
     started = time.time()
     about: dict[str, Any] = {"name": name, "status": "running", "started": started, "seconds": 0.0}
     write_atomic(note, json.dumps(about))
+    lineage = None
     try:
         step = StepRun(name, place, run_id, parse_recipe(recipe))
+        lineage = Lineage(step.recipe, run_id, name)
+        lineage.start()
         yield step
     except BaseException as error:
         kind = error.kind if isinstance(error, PilotlineError) else "failed"
         failed = {"status": "failed", "kind": kind, "error": one_line(error), "type": type(error).__name__}
         write_atomic(note, json.dumps(about | failed | {"seconds": round(time.time() - started, 3)}))
+        if lineage is not None and isinstance(error, Exception):
+            lineage.fail(kind)
         raise
     done = {"status": "done", "seconds": round(time.time() - started, 3), "engines": engine_time.taken()}
     done |= {"said": step.said} if step.said else {}
     write_atomic(note, json.dumps(about | done))
+    lineage.complete(step.kept)
 
 
 def step_notes(home: Home, run_id: str) -> list[dict[str, Any]]:
