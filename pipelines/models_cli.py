@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from components.core.errors import TransientError, one_line
@@ -29,10 +30,18 @@ def add_models_verbs(models: Any, verb: Verb, show: Printer) -> None:
     told.add_argument("--at", default="", help="ISO 8601 time, UTC where it names no zone: the one champion of then")
     check = verb(models, "verify", "a version's files against their digest", _call(show, "verify", "name", "version"))
     mend = verb(models, "repair", "make the registry's aliases follow the ledger", _call(show, "sync", "name"))
-    for parser in (one, told, check, mend):
+    card = verb(models, "card", "a version's model card, with its approvals of now", _card(show))
+    for parser in (one, told, check, mend, card):
         parser.add_argument("name")
-    for parser in (one, check):
+    for parser in (one, check, card):
         parser.add_argument("version")
+    card.add_argument("-o", "--out", default="", metavar="FILE", help="write it there instead of printing it")
+    card.add_argument("--format", choices=["md", "html"], default="", help="default by the file's name, else md")
+    verb(models, "keys", "the public keys whose signatures count", _call(show, "keys"))
+    trust = verb(models, "trust", "count a public key's signatures, beside the earlier keys", _trust(show))
+    trust.add_argument("public_key", metavar="FILE", help="PEM file with the public key")
+    trust.add_argument("--reason", required=True, help="why, for the record")
+    trust.add_argument("--withdraw", action="store_true", help="count them no longer")
     for name, (text, versioned) in MOVES.items():
         move = verb(models, name, text, _move(show, name, versioned))
         move.add_argument("name")
@@ -70,6 +79,39 @@ def _history(show: Printer) -> Callable[[argparse.Namespace], int]:
             f"{item.get('time', item.get('since', ''))[:19].replace('T', ' ')} UTC  {_told(item)}" for item in found
         ]
         show(args, {"items": found}, "\n".join(lines))
+        return 0
+
+    return call
+
+
+def _card(show: Printer) -> Callable[[argparse.Namespace], int]:
+    def call(args: argparse.Namespace) -> int:
+        from components.core.errors import UserError
+        from components.core.publish import write_atomic
+        from components.registry.models import card
+
+        form = args.format or ("html" if args.out.endswith((".html", ".htm")) else "md")
+        text = card(Home.at(args.home), args.name, args.version, form)
+        if args.out:
+            try:
+                write_atomic(Path(args.out), text)
+            except OSError as error:
+                raise UserError(
+                    f"--out {args.out!r}: cannot be written ({error.strerror}); name another file"
+                ) from error
+        about = {"name": args.name, "version": args.version, "format": form}
+        show(args, about | ({"path": args.out} if args.out else {"card": text}), args.out or text.rstrip())
+        return 0
+
+    return call
+
+
+def _trust(show: Printer) -> Callable[[argparse.Namespace], int]:
+    def call(args: argparse.Namespace) -> int:
+        from components.registry.models import trust
+
+        said = trust(Home.at(args.home), Path(args.public_key), args.reason, args.withdraw)
+        show(args, said, f"key {said['key_id'][:12]} {said['event']}: {said['reason']}")
         return 0
 
     return call

@@ -30,8 +30,10 @@ def name_contract(recipe: Recipe, home: Home, expected_digest: str = "") -> Cont
 def open_stack(step: StepRun, engine: str, training_set: Path) -> Iterator[ServingStack]:
     """The local serving stack for a rollout, with the online features of the run's training set.
 
-    The servers' largest memory is kept with the run. PolicyRefusal where they cannot fit this machine.
+    A model is served only with a signature by a key that the ledger trusts. The servers' largest memory is kept with
+    the run. PolicyRefusal where they cannot fit this machine.
     """
+    from components.registry.trust import check_before_serving
     from components.serving.engines import choose
     from components.serving.stack import LocalStack
     from pipelines.plan_record import SERVER_MEMORY
@@ -48,6 +50,7 @@ def open_stack(step: StepRun, engine: str, training_set: Path) -> Iterator[Servi
         training_set=training_set,
         choice=choice,
         port=step.recipe.serving.port or None,
+        check=check_before_serving(step.home.ledger_url),
     )
     try:
         with stack as opened, memory:

@@ -21,7 +21,6 @@ from components.core.records import ModelVersionRef, PromotionRef, RolloutReport
 from components.registry.aliases import anchor, sync_aliases
 from components.registry.champions import PROMOTED, PROMOTION, REFUSED
 from components.registry.ports import ModelRegistry
-from components.registry.store import MODEL, check_kept
 from components.registry.transaction import (
     AlreadyChampionError,
     Candidate,
@@ -33,6 +32,7 @@ from components.registry.transaction import (
     transact,
     unchanged,
 )
+from components.registry.whole import check_whole
 
 APPROVAL, AWAITING = "approval", "awaiting_approval"
 REQUESTED, APPROVED, REJECTED, LAPSED = "requested", "approved", "rejected", "lapsed"
@@ -172,8 +172,7 @@ def approve(
         if _is_open(request, ledger):
             candidate.policy.allow_approval(who.name, candidate.requesters)
             if models_root is not None:
-                digest = candidate.version.digest
-                check_kept(models_root / digest / MODEL, digest, candidate.title)
+                check_whole(name, version, candidate.version.digest, models_root, ledger)
             key = f"approval:{request.entry.seq}:{APPROVED}:{who.name.casefold()}"
             ledger.append(APPROVAL, key, _word(request, APPROVED, reason, who), fence=lease)
         return proceed(_of(ledger, request.entry.seq), ledger, tracking, lease), candidate.run_id

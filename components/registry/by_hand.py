@@ -25,8 +25,8 @@ from components.registry.champions import (
     top,
 )
 from components.registry.ports import ModelRegistry
-from components.registry.store import MODEL, check_kept
 from components.registry.transaction import lease_name
+from components.registry.whole import check_whole
 
 BY_HAND = "by hand"
 
@@ -72,7 +72,8 @@ def rollback(
                 f"model {name}: version {standing[0].version} is the first; there is none to go back to"
             )
         current, target = standing[-1], standing[-2]
-        _whole(name, target.version, target.digest, models_root)
+        if models_root is not None:
+            check_whole(name, target.version, target.digest, models_root, ledger)
         payload = _payload(name, ROLLBACK, target.version, target.digest, current, reason, who)
         key = f"rollback:{name}:{current.seq}:{len(entries)}"
         entry = ledger.append(PROMOTION, key, payload, _still(name, current), fence=lease)
@@ -115,7 +116,8 @@ def promote_by_hand(
                 f"model {name} version {version}: never was champion and the recipe asks for {policy.required} "
                 "approvals; let a run bring it up for `pilotline models approve`"
             )
-        _whole(name, version, digest, models_root)
+        if models_root is not None:
+            check_whole(name, version, digest, models_root, ledger)
         payload = _payload(name, PROMOTED, version, digest, now, reason, who) | {"policy": policy.to_dict()}
         key = f"{BY_HAND}:{name}:{version}:{digest}:{len(entries)}"
         entry = ledger.append(PROMOTION, key, payload, _still(name, now), fence=lease)
@@ -171,11 +173,6 @@ def _still(name: str, seen: Live | None) -> Callable[[list[Entry]], None]:
             raise PolicyRefusal(f"model {name}: the champion changed meanwhile to {who}; look again and decide anew")
 
     return guard
-
-
-def _whole(name: str, version: str, digest: str, models_root: Path | None) -> None:
-    if models_root is not None:
-        check_kept(models_root / digest / MODEL, digest, f"model {name} version {version}")
 
 
 def _payload(

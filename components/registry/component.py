@@ -86,6 +86,7 @@ def promote(
         promotion = promote_version(
             candidate, met, ledger, Tracking.at(step.home), run_id,
             policy=Policy.of(step.recipe), requesters=starters(step.home, run_id),
+            models_root=step.home.models,
         )  # fmt: skip
         step.keep(promotion)
         return promotion.outcome

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from components.core.errors import IntegrityError, UserError
 from components.core.home import Home, safe_name
 from components.core.ledger import Anchor, Ledger
 from components.core.people import Person
+from components.core.publish import verify as verify_folder
 from components.core.records import PromotionRef
+from components.models.signing import SIGNATURE_FILE, key_id, read_public_key, verify_signature
 from components.registry import approvals, by_hand
 from components.registry import history as story
 from components.registry.aliases import CHAMPION, anchors, sync_aliases
+from components.registry.card import as_html, as_markdown, read_card, with_approvals
 from components.registry.champions import CANDIDATE, PROMOTION, champion
 from components.registry.ports import ModelRegistry
-from components.registry.store import check_kept
+from components.registry.sayings import said_of
+from components.registry.store import MODEL, check_kept, papers
+from components.registry.trust import trust as trust_key
+from components.registry.trust import trusted_keys
+from components.registry.trust import withdraw as withdraw_key
 
 
 def list_versions(home: Home) -> list[dict[str, Any]]:
@@ -94,7 +102,7 @@ def sync(home: Home, name: str) -> dict[str, Any]:
 
 
 def verify(home: Home, name: str, version: str) -> dict[str, Any]:
-    """Check a version's bytes, that registry and ledger agree on its digest, the champion alias, and the chain.
+    """Check a version's bytes, signature and papers, that registry and ledger agree, the champion alias, the chain.
 
     Raises:
         IntegrityError: names the first thing that does not hold. UserError: there is no such version.
@@ -110,7 +118,10 @@ def verify(home: Home, name: str, version: str) -> dict[str, Any]:
         ]
         if not known or set(known) != {item["digest"]}:
             raise IntegrityError(f"model {name} version {version}: registry and ledger name different digests")
-        check_kept(home.models / item["digest"] / "model", item["digest"], f"model {name} version {version}")
+        kept = home.models / item["digest"]
+        check_kept(kept / MODEL, item["digest"], f"model {name} version {version}")
+        signed_by = verify_signature(kept / MODEL, kept / SIGNATURE_FILE, trusted_keys(ledger))
+        verify_folder(papers(home.models, name, version))
         live, alias = champion(name, ledger), tracking.alias(name, CHAMPION)
         if alias != (live.version if live else None):
             raise IntegrityError(
@@ -118,11 +129,41 @@ def verify(home: Home, name: str, version: str) -> dict[str, Any]:
             )
         checks = [
             "files equal the digest",
+            f"signed by key {signed_by[:12]}",
+            "card, evidence and bill of materials are as they were published",
             "registry and ledger agree",
             "alias follows the ledger",
             "ledger chain intact",
         ]
         return {"name": name, "version": version, "digest": item["digest"], "entries": entries, "checks": checks}
+
+
+def card(home: Home, name: str, version: str, form: str = "md") -> str:
+    """A version's card as Markdown (md) or as a page (html), with what the ledger says of it now.
+
+    Raises:
+        UserError: no such version. IntegrityError: the card is not as it was published.
+    """
+    folder = papers(home.models, name, version)
+    if not folder.is_dir():
+        raise UserError(f"model {name}: no card of version {version!r} in this home; `pilotline models list` shows all")
+    verify_folder(folder)
+    title, parts = read_card(folder)
+    with _ledger(home) as ledger:
+        parts = with_approvals(parts, said_of(ledger, name, version))
+    return as_html(title, parts) if form == "html" else as_markdown(title, parts)
+
+
+def keys(home: Home) -> list[dict[str, Any]]:
+    """The keys whose signatures count: key_id and public_key (PEM), oldest first."""
+    with _ledger(home) as ledger:
+        return [{"key_id": key_id(key), "public_key": key} for key in trusted_keys(ledger)]
+
+
+def trust(home: Home, public_key: Path, reason: str, withdrawn: bool = False) -> dict[str, Any]:
+    """Count the signatures of a public key's file from now on, or no longer; UserError where it is none."""
+    with _ledger(home) as ledger:
+        return (withdraw_key if withdrawn else trust_key)(ledger, read_public_key(public_key), reason)
 
 
 def _version(tracking: ModelRegistry, name: str, version: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from components.registry.transaction import (
     stop,
     transact,
 )
+from components.registry.whole import check_whole
 
 
 def promote(
@@ -33,6 +34,7 @@ def promote(
     reason: str = "",
     policy: Policy | None = None,
     requesters: tuple[str, ...] = (),
+    models_root: Path | None = None,
 ) -> PromotionRef:
     """Make the candidate champion where gate and rollout passed and the champion is the one it was judged against.
 
@@ -49,9 +51,10 @@ def promote(
         reason: why, for the record; default the report's reason.
         policy: what the recipe says about people; default no approval.
         requesters: who started the run.
+        models_root: where given, the kept files are checked first, bytes and signature.
 
     Raises:
-        IntegrityError: version and report are about different models.
+        IntegrityError: version and report are about different models, or the kept files are not as they were.
         PolicyRefusal: the gate did not pass, the rollout has no evidence, another version won meanwhile, or a person
             rejected it.
         TransientError: the ledger or the registry does not answer, or somebody else is deciding; run again.
@@ -65,6 +68,8 @@ def promote(
             outcome = report.outcome if report.outcome in (ROLLED_BACK, INCONCLUSIVE) else INCONCLUSIVE
             entry = stop(candidate, outcome, report.reason, ledger, tracking, lease)
             return outcome_of(version, outcome, report.reason, entry)
+        if models_root is not None and ledger.find(candidate.key) is None:
+            check_whole(version.name, version.version, version.digest, models_root, ledger)
         return _passed(candidate, ledger, tracking, lease, reason or report.reason)
 
 

@@ -70,13 +70,13 @@ def register(
         PolicyRefusal: the evidence was judged against another champion than the ledger names; judge again.
         TransientError: the registry or the ledger does not answer.
     """
-    name = safe_name(recipe.model.name, "model name")
+    name, run_id = safe_name(recipe.model.name, "model name"), safe_name(run_id, "run id")
     trusted = pin_first(place.ledger, place.public_key)
     given = read_given(folders, trusted)
     source = FeatureSource.of(given.rows, recipe.features.model_inputs)
     check_source(given.inputs, source, f"model {given.model.digest[:12]}")
     version_key = value_digest([name, given.model.digest, given.evidence.record_digest, recipe.digest, *_said(given)])
-    key = f"registered:{safe_name(run_id, 'run id')}:{version_key}"
+    key = f"registered:{run_id}:{version_key}"
     if (done := place.ledger.find(key)) is not None:
         version = ModelVersionRef.from_dict(done.payload["record"])
         return _publish(out, _papers(version, recipe, given, place, code_version))

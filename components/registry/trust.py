@@ -6,13 +6,14 @@ is withdrawn counts for nothing from then on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from components.core.errors import UserError
 from components.core.ledger import Entry, Ledger
-from components.models.signing import SignatureError, key_id, verify_signature
+from components.models.signing import SignatureError, key_id, signature_check, verify_signature
 
 SIGNING_KEY = "signing_key"
 TRUSTED, WITHDRAWN = "trusted", "withdrawn"
@@ -81,3 +82,12 @@ def _standing(entries: Sequence[Entry]) -> list[str]:
         if entry.payload["event"] == TRUSTED:
             keys.append(entry.payload["public_key"])
     return keys
+
+
+def check_before_serving(url: str) -> Callable[[Path], None]:
+    """A check of a kept model directory by the keys that the ledger at this URL trusts now.
+
+    It raises SignatureError where the model is not signed by one of them.
+    """
+    with closing(Ledger(url)) as ledger:
+        return signature_check(trusted_keys(ledger))

@@ -57,6 +57,7 @@ class LocalStack:
         port: int | None = None,
         service_module: str = "pipelines.scoring_server",
         choice: Choice | None = None,
+        check: Callable[[Path], None] | None = None,
     ) -> None:
         """Nothing starts before the context is entered.
 
@@ -65,9 +66,10 @@ class LocalStack:
             training_set: published folder whose online store the features come from.
             port: of the scoring service; a free one if absent.
             service_module: the module run as the scoring service's process.
+            check: refuses a model directory before a server is started on it, for example by its signature.
         """
         self.choice = choice or choose(engine)
-        self._recipe, self._home, self._run_id = recipe, home, run_id
+        self._recipe, self._home, self._run_id, self._check = recipe, home, run_id, check
         self._training_set, self._module = training_set, service_module
         self._port = port or free_port()
         self._instance = uuid.uuid4().hex
@@ -122,6 +124,8 @@ class LocalStack:
         """
         if arm not in ARMS:
             raise UserError(f"arm {arm!r}: use {' or '.join(ARMS)}")
+        if self._check is not None:
+            self._check(model_dir)
         if arm in self._replicas:
             self.stop(arm)
         spec = ReplicaSpec(
