@@ -79,9 +79,9 @@ class Replica:
         launch = Launch(
             arm=spec.arm,
             model_dir=spec.model_dir.absolute(),
-            served_names=(_served_name(spec), spec.name),
+            served_names=(served_name(spec), spec.name),
             port=port,
-            max_model_len=_context(spec.model_dir, renderer),
+            max_model_len=context_tokens(spec.model_dir, renderer),
             cores=cores_for(spec.arm),
             settings=spec.settings,
         )
@@ -100,7 +100,7 @@ class Replica:
         return Served(
             arm=spec.arm,
             url=f"http://127.0.0.1:{self.port}",
-            served_name=_served_name(spec),
+            served_name=served_name(spec),
             version=spec.version,
             digest=spec.digest,
             model_dir=spec.model_dir,
@@ -115,7 +115,7 @@ class Replica:
             TransientError: the process ended, or it was not ready in time; the log's last lines are in the message.
         """
         limit = self.spec.settings.start_timeout_seconds
-        what = f"{self.engine.label} for {_served_name(self.spec)}"
+        what = f"{self.engine.label} for {served_name(self.spec)}"
         left = limit - (time.monotonic() - self._started)
         ready = wait_until(lambda: not self.alive or self._scores(), max(0.0, left), every=0.25)
         if not self.alive:
@@ -144,7 +144,7 @@ class Replica:
 
         nothing = dict.fromkeys(self.renderer.features)
         labels = self.renderer.label_token_ids
-        name = _served_name(self.spec)
+        name = served_name(self.spec)
         body = scoring_request(name, self.renderer.token_ids(nothing, ""), labels)
         try:
             answer = httpx.post(
@@ -157,11 +157,12 @@ class Replica:
         return True
 
 
-def _served_name(spec: ReplicaSpec) -> str:
+def served_name(spec: ReplicaSpec) -> str:
+    """The name that belongs to this version alone: it labels the server's metrics and is in each answer."""
     return f"{spec.name}-v{spec.version}"
 
 
-def _context(model_dir: Path, renderer: Renderer) -> int:
+def context_tokens(model_dir: Path, renderer: Renderer) -> int:
     """Tokens of prompt and answer: what the model's positions allow, within reason."""
     try:
         config: dict[str, Any] = json.loads((model_dir / "config.json").read_text())

@@ -1,0 +1,56 @@
+"""Replicas as processes of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from components.core.errors import TransientError
+from components.core.protocols import Served
+from components.serving.engine import Engine
+from components.serving.replica import Replica, ReplicaSpec
+from components.serving.replicas.interface import Golden
+from components.serving.replicas.probes.ready import problem
+
+
+@dataclass(frozen=True)
+class LocalReplicas:
+    """Starts them with one engine; logs go to `logs`."""
+
+    engine: Engine
+    logs: Path
+
+    def launch(self, spec: ReplicaSpec, golden: Golden) -> LocalReplica:
+        """Check the files and start the server; call it from a thread that lives as long as the replica."""
+        return LocalReplica(Replica.launch(spec, self.engine, self.logs / f"{self.engine.name}-{spec.arm}.log"), golden)
+
+
+@dataclass(frozen=True)
+class LocalReplica:
+    """One process."""
+
+    replica: Replica
+    golden: Golden
+
+    @property
+    def served(self) -> Served:
+        """The record of this replica."""
+        return self.replica.served
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process lives."""
+        return self.replica.alive
+
+    def wait_ready(self) -> Served:
+        """Wait until it scores at all, then ask the golden request."""
+        served = self.replica.wait_ready()
+        if wrong := problem(self.golden.request(self.replica.renderer, served.served_name, served.url)):
+            self.stop(lambda: 0)
+            raise TransientError(f"{served.engine} for {served.served_name}: {wrong}; see {self.replica.log}")
+        return served
+
+    def stop(self, in_flight: Callable[[], int | None]) -> None:
+        """Drain at the router, then end the process."""
+        self.replica.stop(lambda: in_flight() or 0)
