@@ -150,7 +150,7 @@ def test_a_bad_push_writes_nothing_and_says_each_row(
 ) -> None:
     """A line a bad row on standard error, one that says what to do, and exit 2."""
     events = tmp_path / "events.jsonl"
-    good = {"view": "state_history", "state": "TX", "event_timestamp": "2024-05-01"}
+    good: dict[str, Any] = {"view": "state_history", "state": "TX", "event_timestamp": "2024-05-01"}
     good |= {"state_complaint_count": 1, "state_relief_rate": None, "state_untimely_rate": None}
     events.write_text("\n".join([json.dumps(good), json.dumps(good | {"state": 3}), "[]"]))
     assert main(["features", "push", str(events), "--training-set", str(training_set), "--home", str(tmp_path)]) == 2

@@ -11,9 +11,11 @@ import pytest
 
 from components.core.errors import PolicyRefusal
 from components.features import featurise as step
+from components.features.feast_store import join_history
 from components.features.featurise import featurise
 from components.features.latest.entries import Written, key_of, pack_numbers
 from components.features.latest.sqlite import SqliteLatest, settle
+from components.features.online import write_online
 from components.features.parity import measure_parity, sample
 from tests.fakes.feature_rows import (
     clean_folder,
@@ -48,7 +50,7 @@ def test_composite_keys_and_zones_have_no_skew(tmp_path: Path) -> None:
 
 def test_skew_is_refused_with_the_value_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training value that no online read gives stops the step; nothing is published; a recipe may allow it."""
-    join = step.join_history
+    join = join_history
 
     def shifted(*given: object) -> pd.DataFrame:
         found = join(*given)  # type: ignore[arg-type]
@@ -95,7 +97,7 @@ def test_the_store_that_is_published_is_compared_too(tmp_path: Path) -> None:
 
 def test_a_published_store_that_says_something_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One entity's value in the shipped file differs from the history's: refused by its name, though replay agrees."""
-    write = step.write_online
+    write = write_online
 
     def with_one_changed(folder: Path, project: str, *rest: object) -> None:
         write(folder, project, *rest)  # type: ignore[arg-type]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -17,7 +19,7 @@ from components.features.latest.entries import Entry, Written
 KEYS_PER_CALL = 500
 CALLS_PER_TRIP = 20
 PREFIX = b"pilotline:"
-STAMP_BYTES = 16
+STAMPS, STAMP_BYTES, ZERO = struct.Struct(">QQ"), 16, 1 << 63
 # Atomic in the server, so that two writers cannot pass between reading and writing. Stamps compare byte by byte: Lua
 # compares strings by the locale that the server happens to run under.
 WRITE = """
@@ -89,8 +91,10 @@ class RedisLatest:
         """The entry of each (table, key) by one MGET."""
         if not asked:
             return []
-        with self._told():
+        try:
             found = self._client.mget([_prefix(table) + key for table, key in asked])
+        except redis.RedisError as error:
+            raise self._named(error) from error
         return [None if value is None else _entry(value) for value in found]
 
     def mark(self, table: str) -> str:
@@ -121,18 +125,23 @@ class RedisLatest:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except redis.AuthenticationError as error:
-            raise UserError(
-                f"features.online: Redis at {self._place} refuses the password; mend it in the environment"
-            ) from error
         except redis.RedisError as error:
-            what = str(error).split("\n", maxsplit=1)[0]
-            raise TransientError(
-                f"features.online: Redis at {self._place} gives no answer ({what}); start it or mend the address, "
-                "then run again"
-            ) from error
+            raise self._named(error) from error
+
+    def _named(self, error: redis.RedisError) -> Exception:
+        """The error as one of ours."""
+        if isinstance(error, redis.AuthenticationError):
+            return UserError(
+                f"features.online: Redis at {self._place} refuses the password; mend it in the environment"
+            )
+        what = str(error).split("\n", maxsplit=1)[0]
+        return TransientError(
+            f"features.online: Redis at {self._place} gives no answer ({what}); start it or mend the address, then run "
+            "again"
+        )
 
 
+@lru_cache(maxsize=1024)
 def _prefix(table: str) -> bytes:
     return PREFIX + table.encode() + b"\0"
 
@@ -143,9 +152,9 @@ def _mark(table: str) -> bytes:
 
 def _stamp(microseconds: int) -> bytes:
     """Eight bytes that compare as the numbers do, negative ones too."""
-    return (microseconds + (1 << 63)).to_bytes(8, "big")
+    return (microseconds + ZERO).to_bytes(8, "big")
 
 
 def _entry(value: bytes) -> Entry:
-    event, created = (int.from_bytes(value[at : at + 8], "big") - (1 << 63) for at in (0, 8))
-    return Entry(event, created, value[STAMP_BYTES:])
+    event, created = STAMPS.unpack_from(value)
+    return Entry(event - ZERO, created - ZERO, value[STAMP_BYTES:])
