@@ -1,4 +1,4 @@
-"""Whole named runs as TOML: `laptop`, `complaints-real`, `gpu-pool`."""
+"""Whole named runs as TOML: `laptop`, `complaints-real`, `complaints-windows`."""
 
 from __future__ import annotations
 
