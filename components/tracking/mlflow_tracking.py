@@ -28,10 +28,13 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 KEY, DIGEST, DIRECTORY = "pilotline.key", "pilotline.digest", "pilotline.model_directory"
-ATTEMPTS = 6
+ATTEMPTS, READ_ATTEMPTS = 6, 3
 _LOCKED = ("locked", "busy", "temporarily_unavailable")
+READS = {"search_runs", "get_run", "get_metric_history", "get_experiment_by_name", "search_model_versions"}
+READS |= {"search_registered_models"}
+REPEATABLE = READS | {"set_registered_model_alias", "set_model_version_tag", "set_terminated"}
+RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 _BOUNDS = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
@@ -142,13 +145,10 @@ class Tracking:
         if has_schema(source_dir.parent):  # MLflow reads the schema at a version's source, the model lies one below
             source, wanted[DIRECTORY] = self._source(source_dir.parent), source
         with self._lock():
-            for version in self.versions(name):
-                if all(version["tags"].get(tag) == wanted[tag] for tag in (DIGEST, KEY) if tag in wanted):
-                    return str(version["version"])
+            if found := self._find(name, wanted):
+                return found
             self._registered(name)
-            about = {"run_id": run_id or None, "tags": wanted, "await_creation_for": 0}
-            made = self._call("create_model_version", name, source, **about)
-        return str(made.version)
+            return self._create(name, source, run_id, wanted)
 
     def versions(self, name: str) -> list[dict[str, Any]]:
         """All versions of a model, oldest first: version, digest, tags, created (ms), run_id, source, aliases."""
@@ -211,14 +211,37 @@ class Tracking:
         for start in range(0, len(rows), 100):
             self._call("log_batch", run_id, params=rows[start : start + 100], synchronous=True)
 
+    def _create(self, name: str, source: str, run_id: str, tags: Mapping[str, str]) -> str:
+        """Create a version; where the answer is lost, it is looked for before anybody tries again."""
+        about = {"run_id": run_id or None, "tags": dict(tags), "await_creation_for": 0}
+        try:
+            return str(self._call("create_model_version", name, source, **about).version)
+        except TransientError:
+            if found := self._find(name, tags):
+                return found
+            raise
+
+    def _find(self, name: str, wanted: Mapping[str, str]) -> str | None:
+        """The version with this digest and, where it is named, this key."""
+        for version in self.versions(name):
+            if all(version["tags"].get(tag) == wanted[tag] for tag in (DIGEST, KEY) if tag in wanted):
+                return str(version["version"])
+        return None
+
     def _registered(self, name: str) -> None:
         from mlflow.exceptions import MlflowException
 
-        try:
-            self._client.create_registered_model(name)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                raise _translated(error, self.uri) from error
+        for attempt in range(1, READ_ATTEMPTS + 1):
+            try:
+                self._client.create_registered_model(name)
+                return
+            except MlflowException as error:
+                if error.error_code == "RESOURCE_ALREADY_EXISTS":
+                    return
+                told = _translated(error, self.uri)
+                if not isinstance(told, TransientError) or attempt == READ_ATTEMPTS:
+                    raise told from error
+            time.sleep(0.2 * attempt)
 
     def _aliases(self, name: str) -> dict[str, str]:
         found = self._call("search_registered_models", f"name = '{name}'", max_results=1)
@@ -239,6 +262,7 @@ class Tracking:
     def _client(self) -> MlflowClient:
         for name, value in _BOUNDS.items():
             os.environ.setdefault(name, value)
+        os.environ[RETRIES] = "0"  # MLflow sends a creation again whose answer was lost, and so makes a second version
         for noisy in ("alembic", "mlflow"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
         with warnings.catch_warnings():
@@ -269,7 +293,10 @@ class Tracking:
                 self._depth -= 1
 
     def _call(self, method: str, *args: Any, **options: Any) -> Any:
-        """Call the client, again after a moment where SQLite was locked; other failures become our errors."""
+        """Call the client, again after a moment where SQLite was locked or what may be said twice had no answer.
+
+        Other failures become our errors.
+        """
         for attempt in range(ATTEMPTS):
             try:
                 with engine_time("mlflow"):
@@ -277,10 +304,13 @@ class Tracking:
             except PilotlineError:
                 raise
             except Exception as error:  # MLflow and SQLAlchemy share no base
-                if attempt + 1 < ATTEMPTS and any(word in str(error).lower() for word in _LOCKED):
+                told = _translated(error, self.uri)
+                locked_out = any(word in str(error).lower() for word in _LOCKED)
+                lost = method in REPEATABLE and isinstance(told, TransientError) and attempt + 1 < READ_ATTEMPTS
+                if attempt + 1 < ATTEMPTS and (locked_out or lost):
                     time.sleep(0.2 * 2**attempt)
                     continue
-                raise _translated(error, self.uri) from error
+                raise told from error
         raise AssertionError("unreachable")
 
 
