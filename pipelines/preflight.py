@@ -52,8 +52,7 @@ def check_pool(recipe: Recipe) -> None:
         "tp": 1,
         "pp": 1,
         "checkpointing": "full" if recipe.training.activation_checkpointing else "none",
-        "method": recipe.training.tuning,
-        "lora_rank": recipe.training.lora_rank,
+        **({"method": "lora", "lora_rank": recipe.training.lora_rank} if recipe.training.tuning == "lora" else {}),
     }
     plan = plan_training(request_from(asked))
     if not plan.feasible:

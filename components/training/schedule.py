@@ -50,6 +50,20 @@ def parts_of_rank(training: Training, rank: int, ranks: int) -> list[slice]:
     return [slice(first, first + micro) for first in firsts]
 
 
+def held_out_rows(labels: NDArray[Any], training: Training) -> NDArray[np.int64]:
+    """Indices of the validation rows that are scored, ascending: all, or `validation_rows` with both classes kept."""
+    wanted = training.validation_rows
+    if not wanted or wanted >= len(labels):
+        return np.arange(len(labels), dtype=np.int64)
+    rng = np.random.default_rng([training.seed, 0, 3])
+    drawn = []
+    for label in (0, 1):
+        rows = np.flatnonzero(labels == label)
+        count = min(len(rows), max(1, round(wanted * len(rows) / len(labels))))
+        drawn.append(rng.choice(rows, count, replace=False))
+    return np.sort(np.concatenate(drawn)).astype(np.int64)
+
+
 def average_weight(training: Training, step: int) -> float:
     """How much of the new weights enters the running average after this step; 1 = no averaging."""
     return 1.0 - min(training.average_decay, step / (step + 10.0))

@@ -30,6 +30,7 @@ from components.training.job import Job
 from components.training.saving import Saver
 from components.training.schedule import (
     average_weight,
+    held_out_rows,
     is_check,
     is_logged,
     learning_rate,
@@ -81,6 +82,8 @@ class Rank:
         self.state = State()
         self.resumed_from = 0
         self.chief = self.engine.rank == 0
+        self.held_out = held_out_rows(self.task.validation_labels, self.training)
+        self.held_out_labels = self.task.validation_labels[self.held_out]
         self.parts = parts_of_rank(self.training, self.engine.rank, self.engine.ranks)
         self.saver = Saver(self, say if self.chief else silent)
 
@@ -143,7 +146,7 @@ class Rank:
     def check(self) -> None:
         """Score the validation rows with the averaged weights and remember the best."""
         odds = self.validation_odds()
-        labels = self.task.validation_labels
+        labels = self.held_out_labels
         shift = (
             prior_shift(float(self.task.train_labels.mean()), self.training.positive_share)
             if self.training.positive_share
@@ -162,10 +165,9 @@ class Rank:
 
     def validation_odds(self) -> NDArray[np.float64]:
         """Uncalibrated log odds of all validation rows; each rank scores its share."""
-        total = len(self.task.validation_labels)
-        mine = self.task.validation_log_odds(
-            self.average.network, np.arange(total)[self.engine.rank :: self.engine.ranks]
-        )
+        total = len(self.held_out)
+        rows = self.held_out[self.engine.rank :: self.engine.ranks]
+        mine = self.task.validation_log_odds(self.average.network, rows)
         return self.engine.gather(mine, total)
 
     def point(self, values: dict[str, float]) -> None:
@@ -190,7 +192,7 @@ class Rank:
         """Calibrate the best weights on the validation rows and publish the export."""
         self.saver.join()
         self.average.restore_best()
-        odds, labels = self.validation_odds(), self.task.validation_labels
+        odds, labels = self.validation_odds(), self.held_out_labels
         peak = float(self.engine.gather(np.array([memory_gib()]), self.engine.ranks).max())
         if not self.chief:
             self.engine.wait()

@@ -26,7 +26,7 @@ def tiny_initial(folder: Path, *, tied: bool = True, hidden: int = 32) -> Path:
         show_progress=False,
     )
     tokenizer.train_from_iterator([*GOOD, *BAD, *NEUTRAL, *WORDS[:2] * 50], trainer)
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<|begin|>", eos_token="<|end|>")  # noqa: S106
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<|begin|>", eos_token="<|end|>")
     wrapped.save_pretrained(folder)
     torch.manual_seed(3)
     network = LlamaForCausalLM(

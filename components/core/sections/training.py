@@ -94,6 +94,7 @@ class Training(Section):
     text_dropout: Share = 0.0
     language_model_weight: Annotated[float, Field(ge=0)] = 0.0
     checks: Count = 20  # validation checks, evenly over the steps; best one is kept
+    validation_rows: Natural = 0  # rows that are checked and calibrated on, drawn with the seed; 0 = all
     patience: Count = 5
     checkpoint_every_steps: Count = 100
     checkpoint_every_minutes: Annotated[float, Field(ge=0)] = 0.0  # 0 = by steps alone
