@@ -55,6 +55,7 @@ RESOURCES = (
     Resource("apps/v1", "deployments", "Deployment"),
     Resource("batch/v1", "jobs", "Job"),
     Resource("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget"),
+    Resource("autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"),
     Resource("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy"),
     Resource("coordination.k8s.io/v1", "leases", "Lease"),
     Resource("gateway.networking.k8s.io/v1", "httproutes", "HTTPRoute"),
@@ -103,6 +104,7 @@ class KubernetesApi:
     on_change: Callable[[str, Object], None] | None = None  # (ADDED, MODIFIED or DELETED, object), in the request
     rules: Sequence[Mapping[str, Sequence[str]]] | None = None  # a Role's rules: HTTP calls beyond them get 403
     requests: list[tuple[str, str]] = field(default_factory=list)
+    used: set[tuple[str, str, str]] = field(default_factory=set)  # (group, resource, verb) of all calls under `rules`
     logs: dict[tuple[str, str], str] = field(default_factory=dict)  # (namespace, pod) → text
     faults: list[Fault] = field(default_factory=list)
 
@@ -437,6 +439,7 @@ class _Call:
         resource = f"{self.plural}/{self.part}" if self.part else self.plural
         verb = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(self.verb)
         verb = verb or ("get" if self.name else "watch" if self.watching else "list")
+        self.api.used.add((group, resource, verb))
         for rule in self.api.rules:
             names = rule.get("resourceNames")
             if (

@@ -313,3 +313,40 @@ def test_renderers_and_probe_agree_on_the_score(tmp_path: Path) -> None:
             patch.setattr(ready, "_post", lambda *_, said=answer: said)
             assert ready.problem(golden) == ""
             assert ready.problem(golden | {"score": score + 1e-6 if score < 0.5 else score - 1e-6}) != ""
+
+
+def test_the_rollouts_role_is_all_that_replicas_and_route_need_and_no_more(cluster: Cluster) -> None:
+    """Under the manifests' own Role a rollout goes through, twice over; every right in it was used."""
+    import yaml
+
+    from components.core.paths import PROJECT_ROOT
+    from components.serving.router.gateway import HttpRoute
+    from components.serving.router.interface import ALL_ON_STABLE
+    from tests.fakes.gateway_rules import accepting, new_route
+
+    api, kubelet, place = cluster
+    text = (PROJECT_ROOT / "deploy" / "kubernetes" / "serving" / "base" / "access.yaml").read_text()
+    role = next(one for one in yaml.safe_load_all(text) if one["kind"] == "Role")
+    gateway = accepting(api)
+
+    def both(event: str, item: dict[str, Any]) -> None:
+        gateway(event, item)
+        kubelet(event, item)
+
+    api.on_change = both
+    api.create(new_route(), "serving")
+    api.rules = role["rules"]
+    settings = replace(cluster_of(place.folder), most_replicas=3)
+    replicas, spec = KubernetesReplicas(api.client(), settings, look_seconds=0.05), place.spec()
+    for _ in range(2):
+        replica = replicas.launch(spec, place.golden(spec))
+        replica.wait_ready()
+    router = HttpRoute(api.client(), "serving", "pilotline-model", "http://gateway.test", 6.0)
+    router.set_arm("stable", replica.backend)
+    router.set_arm("canary", replica.backend)
+    router.set_weights({"stable": 90, "canary": 10})
+    router.set_weights(ALL_ON_STABLE)
+    replica.stop(lambda: router.active("canary"))
+    granted = {(group, resource, verb) for rule in role["rules"] for group in rule["apiGroups"]
+               for resource in rule["resources"] for verb in rule["verbs"]}  # fmt: skip
+    assert api.used == granted

@@ -64,7 +64,8 @@ class KubernetesReplica:
         self.spec, self.name = spec, replica_name(spec)
         self._cluster, self._look, self._namespace = cluster, look_seconds, cluster.namespace
         self._apps, self._core = client.AppsV1Api(api), client.CoreV1Api(api)
-        self._policy, self._client = client.PolicyV1Api(api), client
+        self._policy, self._scaling = client.PolicyV1Api(api), client.AutoscalingV2Api(api)
+        self._client = client
         self._what = f"Deployment {cluster.namespace}/{self.name}"
         self._started, self._was_ready = time.monotonic(), False
 
@@ -155,6 +156,10 @@ class KubernetesReplica:
             "PodDisruptionBudget": (
                 self._policy.create_namespaced_pod_disruption_budget,
                 self._policy.read_namespaced_pod_disruption_budget,
+            ),
+            "HorizontalPodAutoscaler": (
+                self._scaling.create_namespaced_horizontal_pod_autoscaler,
+                self._scaling.read_namespaced_horizontal_pod_autoscaler,
             ),
         }
         create, read = verbs[kind]

@@ -22,6 +22,7 @@ FORGET_SECONDS = 10  # until gateways have taken an ending pod out of their endp
 SPARE_SECONDS = 20  # for the server to end by itself after the drain
 PROBE_PERIOD_SECONDS = 5
 USER = 10001
+QUEUE_METRIC = "vllm:num_requests_waiting"
 
 Object = dict[str, Any]
 
@@ -43,7 +44,9 @@ class Placement:
 class ClusterServing:
     """The cluster's side of serving, the same for every version.
 
-    `longest_request_seconds` is the router's own limit; the grace period is longer.
+    `longest_request_seconds` is the router's own limit; the grace period is longer. With `most_replicas` above
+    `replicas` a HorizontalPodAutoscaler follows the requests that wait in vLLM's queue, so many a replica; the cluster
+    needs an adapter that serves Prometheus' `vllm:num_requests_waiting` as a metric of pods.
     """
 
     namespace: str
@@ -54,13 +57,16 @@ class ClusterServing:
     placement: Placement
     longest_request_seconds: float
     replicas: int = 1
+    most_replicas: int = 1
+    waiting_per_replica: int = 4
     account: str = "pilotline-model"
 
 
 def replica_name(spec: ReplicaSpec) -> str:
-    """A DNS label of this version alone: model, version and the digest's start."""
-    words = re.sub(r"[^a-z0-9]+", "-", f"{spec.name}-v{spec.version}".lower()).strip("-")
-    return f"m-{words[:48].strip('-')}-{spec.digest[:10]}"
+    """A DNS label of this model, version and digest alone; a long model name is cut, the hash at the end is not."""
+    words = re.sub(r"[^a-z0-9]+", "-", f"{spec.name}-v{spec.version}".lower())
+    whole = hashlib.sha256(json.dumps([spec.name, spec.version, spec.digest]).encode()).hexdigest()
+    return f"m-{words[:48].strip('-')}-{whole[:10]}"
 
 
 def grace_seconds(cluster: ClusterServing) -> int:
@@ -87,9 +93,25 @@ def render(cluster: ClusterServing, spec: ReplicaSpec, served_names: Sequence[st
         {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": about,
          "spec": budget | {"selector": {"matchLabels": labels}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}},
     ]  # fmt: skip
+    if cluster.most_replicas > cluster.replicas:
+        kind = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
+        objects.append(kind | {"metadata": about, "spec": _autoscaler(cluster, name)})
     rendered = hashlib.sha256(json.dumps(objects, sort_keys=True).encode()).hexdigest()
     about["annotations"] = {DIGEST_ANNOTATION: spec.digest, RENDERED_ANNOTATION: rendered}
     return objects
+
+
+def _autoscaler(cluster: ClusterServing, name: str) -> Object:
+    """Up at once, down after ten quiet minutes: a replica takes minutes to start."""
+    target = {"type": "AverageValue", "averageValue": str(cluster.waiting_per_replica)}
+    waiting = {"metric": {"name": QUEUE_METRIC}, "target": target}
+    return {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        "minReplicas": cluster.replicas,
+        "maxReplicas": cluster.most_replicas,
+        "metrics": [{"type": "Pods", "pods": waiting}],
+        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 600}},
+    }
 
 
 def _labels(spec: ReplicaSpec) -> dict[str, str]:
