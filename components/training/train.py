@@ -130,9 +130,9 @@ def _prepare(job: Job, ref: TrainingSetRef, training_set: Path) -> None:
         return
     preparation = spec_for(job.recipe.model.family).preparation
     columns = ["label", "text", *job.recipe.features.model_inputs]
-    frames = [_read(training_set / f"{name}.parquet", columns) for name in ("train", "validation")]
+    train_rows, validation = (_read(training_set / f"{name}.parquet", columns) for name in ("train", "validation"))
     with publishing(job.prepared, key=job.key) as staging:
-        preparation.prepare(job.recipe, ref, *frames, staging)
+        preparation.prepare(job.recipe, ref, train_rows, validation, staging)
     reached("launch.prepared")
 
 

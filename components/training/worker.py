@@ -184,6 +184,8 @@ class Rank:
         found = self.saver.resume()
         self.resumed_from = 0 if found is None else found.ref.step
         if self.chief:
+            if self.meter.peak_flops is None:
+                say("model FLOP utilisation is unknown: no peak of this device is known; name training.peak_tflops")
             say(f"starting at step {self.state.step} of {self.training.steps} with {self.engine.ranks} ranks")
             write_atomic(self.job.progress, "".join(json.dumps(point) + "\n" for point in self.state.curve))
             reached("rank.progress")
