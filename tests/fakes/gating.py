@@ -10,7 +10,7 @@ from components.core.records import ContractVerdict, Evidence, Fairness, HandOve
 from components.registry.gate import Handed
 from tests.fakes.judged import GROUP, good_evidence, interval
 
-__all__ = ["GROUP", "REST", "SIGNED", "STRICT", "compared", "full_evidence", "handed", "interval"]
+__all__ = ["GROUP", "REST", "SIGNED", "STRICT", "compared", "full_evidence", "handed", "interval", "under_guard"]
 
 REST = f"{GROUP}:others"
 HELD = RuleResult(rule="a rule", outcome="pass", observed=0.0, limit=0.0)
@@ -45,7 +45,7 @@ def compared(**changes: Any) -> Evidence:
         "auc": interval(0.84),
         "auc_difference": Interval(value=0.01, low=-0.01, high=0.03, n=500, positives=60),
     }
-    return good_evidence(champion_version="4", champion=champion, **changes)
+    return under_guard(good_evidence(champion_version="4", champion=champion, **changes))
 
 
 def full_evidence() -> Evidence:
@@ -86,6 +86,13 @@ def handed(evidence: Evidence) -> Handed:
         version="", contract_digest="", engine="", rows=900, guards=(HELD,), checks=(),
     )  # fmt: skip
     return Handed(signed_by="a" * 64, contract=contract, guard=guard, skew=0.0)
+
+
+def under_guard(evidence: Evidence) -> Evidence:
+    """The evidence as an evaluation under `handed`'s guard makes it."""
+    guard = handed(evidence).guard
+    assert guard is not None
+    return replace(evidence, handover_digest=guard.record_digest)
 
 
 SIGNED = handed(good_evidence())

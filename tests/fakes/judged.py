@@ -142,8 +142,8 @@ def publish_model(folder: Path, rows: TrainingSetRef, weight: float = 5.0, run: 
     return ref
 
 
-def publish_handover(folder: Path, rows: TrainingSetRef, **changes: Any) -> HandOver:
-    """What the guard publishes of a training set that it lets pass."""
+def guard_verdict(rows: TrainingSetRef, **changes: Any) -> HandOver:
+    """The guard lets this training set pass."""
     verdict = HandOver(
         passed=True,
         training_set_digest=rows.digest,
@@ -156,9 +156,15 @@ def publish_handover(folder: Path, rows: TrainingSetRef, **changes: Any) -> Hand
         guards=(RuleResult(rule="columns and types", outcome="pass", observed="", limit=""),),
         checks=(),
     )
-    with publishing(folder) as staging:
-        replace(verdict, **changes).write(staging)
     return replace(verdict, **changes)
+
+
+def publish_handover(folder: Path, rows: TrainingSetRef, **changes: Any) -> HandOver:
+    """What the guard publishes of a training set that it lets pass."""
+    verdict = guard_verdict(rows, **changes)
+    with publishing(folder) as staging:
+        verdict.write(staging)
+    return verdict
 
 
 def model_ref(digest: str, rows: TrainingSetRef, run: str = "") -> ModelRef:
@@ -231,7 +237,7 @@ def publish_evidence(folder: Path, model: ModelRef, rows: TrainingSetRef, **chan
         model_digest=model.digest,
         training_set_digest=rows.digest,
         test_digest=rows.split("test").digest,
-        **changes,
+        **{"handover_digest": guard_verdict(rows).record_digest} | changes,
     )
     with publishing(folder) as staging:
         evidence.write(staging)

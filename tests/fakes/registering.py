@@ -14,11 +14,11 @@ from components.core.home import Home
 from components.core.ledger import Ledger
 from components.core.publish import MANIFEST, publishing
 from components.core.recipe import Recipe
-from components.core.records import ContractVerdict, HandOver, ModelRef, ModelVersionRef, RuleResult, TrainingSetRef
+from components.core.records import ContractVerdict, ModelRef, ModelVersionRef, RuleResult, TrainingSetRef
 from components.models.signing import SIGNATURE_FILE, Signer, public_key_at
 from components.registry.given import Folders
 from components.registry.register import Place, register
-from tests.fakes.judged import publish_model
+from tests.fakes.judged import guard_verdict, publish_model
 
 HELD = RuleResult(rule="a rule", outcome="pass", observed=0.0, limit=0.0)
 
@@ -66,23 +66,6 @@ def contract_verdict(rows: TrainingSetRef, **changes: Any) -> ContractVerdict:
         engine="duckdb",
         checks=(HELD,),
         clean_digest=rows.clean_digest,
-    )
-    return replace(verdict, **changes)
-
-
-def guard_verdict(rows: TrainingSetRef, **changes: Any) -> HandOver:
-    """The guard lets this training set pass."""
-    verdict = HandOver(
-        passed=True,
-        training_set_digest=rows.digest,
-        snapshot_digest=rows.snapshot_digest,
-        contract="",
-        version="",
-        contract_digest="",
-        engine="",
-        rows=sum(split.rows for split in rows.splits),
-        guards=(HELD,),
-        checks=(),
     )
     return replace(verdict, **changes)
 

@@ -18,9 +18,8 @@ from components.core.records import ModelVersionRef, RuleResult
 from components.evaluation.evaluate import evaluate
 from components.models.signing import SIGNATURE_FILE
 from tests.fakes.fake_tracking import FakeTracking
-from tests.fakes.judged import GROUP, ledger_of, publish_training_set, small_recipe, training_rows
+from tests.fakes.judged import GROUP, guard_verdict, ledger_of, publish_training_set, small_recipe, training_rows
 from tests.fakes.registering import (
-    guard_verdict,
     publish_signed_model,
     publish_verdicts,
     register_in,
@@ -113,7 +112,9 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mod
                         place.write_bytes(data)
         publish_verdicts(tmp_path, rows, guard=guard(rows) if guard else None)
         ledger, tracking = ledger_of(tmp_path), FakeTracking(tmp_path / "models")
-        evaluate(recipe, tmp_path / "rows", tmp_path / "model", tmp_path / "evidence", windows=Counted())
+        handover = None if guard else tmp_path / "handover"  # a verdict that refuses is evaluated by nobody
+        places = [tmp_path / name for name in ("rows", "model", "evidence")]
+        evaluate(recipe, *places, handover=handover, windows=Counted())
         return register_in(tmp_path, recipe, tracking, ledger)
 
     return judge

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from components.core.recipe import BaselineMargin, Gate
 from components.core.records import Evidence, Interval, RuleResult
 from components.registry.gate import Handed, judge, passed, refusal
-from tests.fakes.gating import GROUP, REST, SIGNED, STRICT, compared, full_evidence, handed, interval
+from tests.fakes.gating import GROUP, REST, SIGNED, STRICT, compared, full_evidence, handed, interval, under_guard
 from tests.fakes.judged import good_evidence
 
 POLICY = Gate(
@@ -41,7 +41,7 @@ def test_good_evidence_passes_with_and_without_a_champion() -> None:
     """The other tests spoil this evidence, one thing at a time."""
     assert decides(compared())
     assert refusal(judge(compared(), POLICY, champion_version="4", handed=handed(compared()))) == ""
-    assert decides(good_evidence(), champion="")
+    assert decides(under_guard(good_evidence()), champion="")
     assert decides(full_evidence(), STRICT)
 
 
@@ -452,10 +452,11 @@ def test_what_was_handed_over_is_judged_by_the_rule_that_names_it(
 
 
 def test_another_verdict_of_the_guard_than_the_evaluation_saw_refuses() -> None:
-    """The digest that the evidence names has to be this verdict's."""
-    found = replace(full_evidence(), handover_digest="f" * 64)
-    rules = judge(found, STRICT, champion_version="4", handed=handed(full_evidence()))
-    assert "another verdict of the guard" in refusal(rules)
+    """The digest that the evidence names has to be this verdict's; an evaluation that names none saw none."""
+    for seen, words in (("f" * 64, "made under another verdict"), ("", "made under no verdict")):
+        found = replace(full_evidence(), handover_digest=seen)
+        rules = judge(found, STRICT, champion_version="4", handed=handed(full_evidence()))
+        assert words in refusal(rules)
 
 
 def test_a_small_or_unfair_group_blocks_only_where_the_policy_names_it() -> None:

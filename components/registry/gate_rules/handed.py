@@ -66,8 +66,6 @@ def _leakage(guard: HandOver | None, evidence: Evidence) -> RuleResult:
         return insufficient("leakage", "no verdict of the leakage guard was handed over", limit="passed")
     if guard.training_set_digest != evidence.training_set_digest:
         return insufficient("leakage", "the guard's verdict is about another training set", limit="passed")
-    if evidence.handover_digest not in ("", guard.record_digest):
-        return insufficient("leakage", "the evaluation was made under another verdict of the guard", limit="passed")
     broken = [rule for rule in (*guard.guards, *guard.checks) if rule.outcome not in (PASS, INFO)]
     if guard.passed is not True or broken:
         found = broken[0] if broken else None
@@ -76,6 +74,9 @@ def _leakage(guard: HandOver | None, evidence: Evidence) -> RuleResult:
     held = sum(rule.outcome == PASS for rule in guard.guards)
     if not held or guard.rows <= 0:
         return insufficient("leakage", "the guard's verdict rests on no rule or no row", limit="passed")
+    if evidence.handover_digest != guard.record_digest:
+        other = "another" if evidence.handover_digest else "no"
+        return insufficient("leakage", f"the evaluation was made under {other} verdict of the guard", limit="passed")
     return RuleResult(rule="leakage", outcome=PASS, observed=f"{held} guards hold", limit="passed")
 
 
