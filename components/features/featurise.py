@@ -190,18 +190,13 @@ def _parity(recipe: Recipe, frame: pd.DataFrame, project: FeatureProject, servic
     ttl, code = timedelta(days=asked.ttl_days), project.code if service.on_demand else None
     given = (project.project, service, asked.model_inputs)
     parity = measure_parity(frame, *given, folder / HISTORY, ttl, code)
+
+    def offline(rows: pd.DataFrame) -> pd.DataFrame:
+        with engine_time("feast"):
+            return join_history(project, service, folder / HISTORY, rows)
+
     store = SqliteLatest(folder / ONLINE, read_only=True)
-    with engine_time("feast"):
-        served = measure_served(
-            store,
-            "of the training set",
-            frame,
-            *given,
-            datetime.now(UTC),
-            ttl,
-            lambda rows: join_history(project, service, folder / HISTORY, rows),
-            code,
-        )
+    served = measure_served(store, "of the training set", frame, *given, datetime.now(UTC), ttl, offline, code)
     if served:
         parity = parity.with_served(*served)
     (folder / PARITY).write_text(json.dumps(parity.to_dict(), indent=1, allow_nan=False))
