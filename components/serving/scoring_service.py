@@ -34,7 +34,7 @@ class ServiceConfig:
     """What the service process is started with, as a JSON file.
 
     `instance` is repeated by /healthz, so that the starter knows its own service; `training_set` names the online
-    features.
+    features. `host` is what it listens on: in a pod its network policy and the gateway decide who gets there.
     """
 
     instance: str
@@ -45,6 +45,7 @@ class ServiceConfig:
     log_path: str
     training_set: str
     recipe: str
+    host: str = "127.0.0.1"
 
     def write(self, path: Path) -> None:
         """Write the file."""
@@ -179,12 +180,12 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
 
 
 def serve(config: ServiceConfig, features: OnlineFeatures) -> None:
-    """Run the service on loopback until SIGTERM."""
+    """Run the service until SIGTERM, on loopback where the configuration says nothing else."""
     import uvicorn
 
     app = create_app(config, features)
     options: dict[str, Any] = {"log_level": "warning", "timeout_keep_alive": 75, "timeout_graceful_shutdown": 30}
-    uvicorn.run(app, host="127.0.0.1", port=config.port, **options)
+    uvicorn.run(app, host=config.host, port=config.port, **options)
 
 
 def _reads(model: Any) -> Callable[[Handler], Handler]:

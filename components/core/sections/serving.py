@@ -13,6 +13,7 @@ class Serving(Section):
     """The engine that answers, and the decision made of its score."""
 
     engine: Literal["auto", "vllm", "reference"] = "auto"
+    backend: Literal["local", "kubernetes"] = "local"  # where replicas run: processes of this machine, or a cluster
     threshold: Share = 0.5
     dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
     max_sequences: Count = 16
