@@ -38,7 +38,6 @@ class Engine:
     """
 
     def __init__(self, objective: nn.Module, training: Training) -> None:
-        check_device(training)
         deepspeed = _deepspeed()
         self.rank, self.ranks, self.device = _join(deepspeed)
         self.precision = precision_of(training)
@@ -137,9 +136,13 @@ class Engine:
         `universal`: the folder has DeepSpeed's universal form, which any number of ranks reads.
         """
         self._engine._config.load_universal_checkpoint = universal
+        groups = self._optimizer.param_groups
+        settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
         found, _ = self._engine.load_checkpoint(str(checkpoint), tag=ENGINE, load_module_strict=not self._partial)
         if found is None:
             raise IntegrityError(f"{checkpoint}: DeepSpeed found nothing to load; remove the folder")
+        if universal:
+            _mend(self._engine.optimizer, groups, settings)
 
     def close(self) -> None:
         """Leave the process group."""
@@ -236,6 +239,19 @@ def _config(training: Training, ranks: int) -> dict[str, Any]:
     if precision_of(training) == "bf16":
         config |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
     return config
+
+
+def _mend(optimizer: Any, groups: list[dict[str, Any]], settings: list[dict[str, Any]]) -> None:
+    """Undo what stage 3 of DeepSpeed 0.19 does on reading a universal form.
+
+    Every group gets the weight decay of the first, and all share one tensor as step count, which then rises several
+    times a step.
+    """
+    for group, own in zip(groups, settings, strict=True):
+        group.update(own)
+    for state in optimizer.optimizer.state.values():
+        if isinstance(state.get("step"), torch.Tensor):
+            state["step"] = state["step"].clone()
 
 
 def _trusted() -> AbstractContextManager[Any]:

@@ -24,7 +24,7 @@ from components.models.calibration import Calibration, fit_platt, log_loss, prio
 from components.models.spec import spec_for
 from components.training.averages import Average
 from components.training.disk import in_words
-from components.training.engine import Engine, precision_of
+from components.training.engine import Engine, check_device, precision_of
 from components.training.failpoints import reached
 from components.training.job import Job
 from components.training.saving import Saver
@@ -70,6 +70,7 @@ class Rank:
 
     def __init__(self, job: Job) -> None:
         self.job, self.training = job, job.recipe.training
+        check_device(self.training)  # before anything takes memory
         self.task = spec_for(job.recipe.model.family).task(job.recipe, job.prepared)
         network = self.task.network()
         shared = self.training.zero_stage < 3 and precision_of(self.training) == "fp32"
