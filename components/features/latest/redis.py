@@ -92,7 +92,7 @@ class RedisLatest:
         if not asked:
             return []
         try:
-            found = self._client.mget([_prefix(table) + key for table, key in asked])
+            found = self._client.execute_command("MGET", *[_prefix(table) + key for table, key in asked])
         except redis.RedisError as error:
             raise self._named(error) from error
         return [None if value is None else _entry(value) for value in found]
