@@ -149,19 +149,24 @@ def remember(
         end = event.max()
         exports = [about for about in _kept(store) if about.export != name]
         followed, past = _followed(exports, rows, end, restated)
-        if past.restates and restated.rule == "refuse":
-            raise PolicyRefusal(
-                f"features.restated: {past.changed:.1%} of the rows of export {past.restates[:12]} are changed or gone "
-                f"(features.restated_share {restated.share:.1%}); mend the source, or say with features.restated "
-                "whether it is followed or begins anew"
-            )
+        _refuse(past, restated)
         versions = rows if followed is None else _after(followed.read(), followed.end, rows, end)
         about = {"export": name, "end": end.isoformat(), "number": _count(store), "past": asdict(past)}
         with publishing(folder) as staging:
             pq.write_table(pa.Table.from_pandas(versions, preserve_index=False), staging / VERSIONS, compression="zstd")
             (staging / ABOUT).write_text(json.dumps(about, indent=1))
-    made = _versions(_read(folder), clean.columns.tolist())
-    return replace(made, past=_about(folder).past)
+    past = _about(folder).past
+    _refuse(past, restated)  # it may have been kept when the rule was another
+    return replace(_versions(_read(folder), clean.columns.tolist()), past=past)
+
+
+def _refuse(past: Past, restated: Restated) -> None:
+    if past.restates and restated.rule == "refuse":
+        raise PolicyRefusal(
+            f"features.restated: {past.changed:.1%} of the rows of export {past.restates[:12]} are changed or gone "
+            f"(features.restated_share {restated.share:.1%}); mend the source, or say with features.restated "
+            "whether it is followed or begins anew"
+        )
 
 
 def _rows(clean: pd.DataFrame, keys: pd.Series, event: pd.Series) -> pd.DataFrame:

@@ -166,6 +166,10 @@ def test_a_restated_source_is_refused_where_the_recipe_says_so(tmp_path: Path) -
         with pytest.raises(PolicyRefusal, match=r"features.restated: 30.0% of the rows of export first") as refused:
             remember(tmp_path, name, *frame_of(restated), Restated("refuse"))
         assert "\n" not in str(refused.value)
+    remember(tmp_path / "anew", "first", *frame_of(first))
+    remember(tmp_path / "anew", "restated", *frame_of(restated))
+    with pytest.raises(PolicyRefusal, match=r"features.restated: 30.0%"):
+        remember(tmp_path / "anew", "restated", *frame_of(restated), Restated("refuse"))
     allowed = remember(tmp_path, "restated", *frame_of(restated), Restated("refuse", 0.3))
     assert seen(allowed) == oracle([first, restated])
 
