@@ -68,13 +68,13 @@ class Signer:
         check_files(model_dir)
         config = signing.Config().set_hashing_config(hashing.Config())  # type: ignore[no-untyped-call]
         if self.place.startswith(PKCS11):
-            self._with_module(config)
-        else:
-            _private(Path(self.place), self.password)  # says in words what the library would not
-            try:
-                config.use_elliptic_key_signer(private_key=self.place, password=self._secret)
-            except (ValueError, TypeError) as error:
-                raise _bad_key(self.place, error) from error
+            self._by_module(config, model_dir, target)
+            return
+        _private(Path(self.place), self.password)  # says in words what the library would not
+        try:
+            config.use_elliptic_key_signer(private_key=self.place, password=self._secret)
+        except (ValueError, TypeError) as error:
+            raise _bad_key(self.place, error) from error
         config.sign(model_dir, target)
 
     @property
@@ -88,13 +88,14 @@ class Signer:
     def _secret(self) -> Any:
         return self.password.encode() or None  # the library hands it on to a reader of bytes
 
-    def _with_module(self, config: Any) -> None:
+    def _by_module(self, config: Any, model_dir: Path, target: Path) -> None:
         try:
             config.use_pkcs11_signer(pkcs11_uri=self.place)
-        except RuntimeError as error:
-            raise UserError(f"{KEY} names a PKCS #11 key: install model-signing[pkcs11] for it") from error
-        except Exception as error:  # the module's errors share no base
-            raise TransientError(f"{KEY}: the PKCS #11 module does not answer ({one_line(error)[:200]})") from error
+            config.sign(model_dir, target)
+        except Exception as error:  # the errors of modules share no base
+            if isinstance(error.__cause__, ImportError):
+                raise UserError(f"{KEY} names a PKCS #11 key: install model-signing[pkcs11] for it") from error
+            raise TransientError(f"{KEY}: the PKCS #11 module does not sign ({one_line(error)[:200]})") from error
 
 
 def public_key_at(home: Home, variables: Mapping[str, str] = os.environ) -> str:

@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from components.core.errors import IntegrityError, UserError
+from components.core.errors import IntegrityError, TransientError, UserError
 from components.core.home import Home
 from components.core.paths import PROJECT_ROOT
 from components.models.files import SIGNATURE
@@ -245,6 +245,10 @@ def test_keys_that_cannot_be_used_say_why(signed: Signed) -> None:
         with pytest.raises(UserError, match="cannot be used") as refused:
             Signer(str(path), password).sign(signed.model, signed.file)
         assert "wrong-one" not in str(refused.value)
+    uri = "pkcs11:token=pilotline;object=key?pin-value=s3cret-pin"
+    with pytest.raises((UserError, TransientError), match=r"model-signing\[pkcs11\]|does not sign") as refused:
+        Signer(uri).sign(signed.model, signed.file)
+    assert "s3cret-pin" not in str(refused.value)
     with pytest.raises(UserError, match="PILOTLINE_VERIFYING_KEY"):
         public_key_at(signed.home, {"PILOTLINE_SIGNING_KEY": "pkcs11:token=pilotline;object=key"})
 
