@@ -46,12 +46,31 @@ def card_parts(story: Story) -> list[Part]:
         Part("By group", (), ("rows", *COLUMNS, "n", "positives"), _slices(evidence)),
         Part("Differences between groups", (), ("group or column", "measure", "value"), _fairness(evidence)),
         Part("Under changed inputs", (), ("change", "measure", "value"), _robustness(evidence)),
+        Part("Behaviour", (), ("what", "value"), _behaviour(evidence)),
         Part("Gate", (version.reason,), ("rule", "outcome", "observed", "limit"), gate),
         Part("Limits", _limits(recipe, rows)),
         Part(APPROVALS, ("None when the version was registered; `pilotline models card` shows those that followed.",)),
         Part("Where it comes from", (), ("what", "digest"), tuple(sorted(story.digests.items()))),
     ]
     return [part for part in found if part.sentences or part.rows]
+
+
+def _behaviour(evidence: Evidence) -> tuple[tuple[str, str], ...]:
+    """Invalid answers, time and cost of scoring, what is known by heart, personal data, and what was not measured."""
+    rows = [("answers that are no label", _number(evidence.invalid_rate))]
+    rows += [
+        (f"scoring time, {name.replace('_', ' ')} ms", _plain(value)) for name, value in evidence.latency_ms.items()
+    ]
+    if evidence.cost_per_thousand is not None:
+        rows.append(("cost of 1,000 rows", _plain(evidence.cost_per_thousand)))
+    rows += [
+        (f"memorisation, {name.replace('_', ' ')}", _number(value)) for name, value in evidence.memorisation.items()
+    ]
+    rows += [
+        (f"{kind.replace('_', ' ')} found in the model's files", str(n)) for kind, n in evidence.personal_data.items()
+    ]
+    rows += [(part, state) for part, state in evidence.parts.items() if state != "measured"]
+    return tuple(rows)
 
 
 def _owner(story: Story) -> tuple[tuple[str, str], ...]:
@@ -106,7 +125,9 @@ def _about(version: ModelVersionRef, recipe: Recipe, model: ModelRef) -> tuple[s
 
 
 def _measured(evidence: Evidence) -> str:
-    return f"{evidence.rows} rows, {evidence.positives} positive, used once; brackets are 95 % bootstrap intervals."
+    uses = evidence.test_window_uses
+    used = f"These rows have judged {uses} candidate{'s' if uses != 1 else ''} so far" if uses else "Uses not counted"
+    return f"{evidence.rows} rows, {evidence.positives} positive. {used}. Brackets are 95 % bootstrap intervals."
 
 
 def _comparison(evidence: Evidence) -> tuple[tuple[str, ...], ...]:

@@ -61,7 +61,7 @@ class Room:
         self.model = publish_signed_model(root / "model", self.rows, run=self.run)
         publish_verdicts(root, self.rows)
         full = full_evidence()
-        parts = ("threshold", "operating", "fairness", "robustness", "invalid_rate")
+        parts = ("threshold", "operating", "fairness", "robustness", "invalid_rate", "test_window_uses")
         self.evidence = publish_evidence(
             root / "evidence", self.model, self.rows, **{part: getattr(full, part) for part in parts}
         )
@@ -85,6 +85,8 @@ def test_the_card_says_what_for_by_whom_and_within_which_limits(room: Room) -> N
             assert digest in text
         assert "0.850" in text  # the AUC of the evidence
         assert "selection rate difference" in text
+        assert "answers that are no label" in text
+        assert "These rows have judged 1 candidate so far" in text
 
 
 def test_what_the_recipe_does_not_state_shows_as_not_stated(tmp_path: Path) -> None:
