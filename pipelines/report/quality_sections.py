@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from components.core.records import Interval
+from components.core.records import Evidence, Interval
 from pipelines.report import words
 from pipelines.report.charts import Axis, Series, interval_chart, line_chart
 from pipelines.report.facts import Facts
 from pipelines.report.parts import TONE, cell, missing, rules, section, whisker
 
+ABOUT_GROUPS = ("group_gap", "fairness")
 OTHERS = ":others"  # the slice of a group's complement
 
 
@@ -22,7 +23,7 @@ def evaluation(facts: Facts) -> dict[str, Any]:
     champion = f" and champion version {found.champion_version}" if found.champion_version else ""
     summary = (
         f"{words.number(found.rows)} test rows, {words.number(found.positives)} positive, later than all training rows "
-        f"and used once. Baselines{champion} are measured on the same rows; intervals are 95 %."
+        f"and {_used(found.test_window_uses)}. Baselines{champion} are measured on the same rows; intervals are 95 %."
     )
     named = {
         "This model": found.metrics,
@@ -55,7 +56,12 @@ def evaluation(facts: Facts) -> dict[str, Any]:
             Axis("true positive rate", 0.0, 1.0),
             diagonal=True,
         ),
+        recall=_precision_recall(found),
         calibration=_calibration(found.curves.get("calibration", [])),
+        operating=[(words.metric(name), cell(found.operating.get(name))) for name in words.OPERATING]
+        if found.operating
+        else [],
+        threshold=words.number(found.threshold),
     )
 
 
@@ -66,12 +72,13 @@ def fairness(facts: Facts) -> dict[str, Any]:
         return missing(facts, "fairness", title, "evaluate")
     if not found.slices:
         return section("fairness", title, "none", "The recipe names no protected group.", empty=True)
-    judged = [rule for rule in facts.version.gate if rule.rule.startswith("group")] if facts.version else []
+    judged = [rule for rule in facts.version.gate if rule.rule in ABOUT_GROUPS] if facts.version else []
     tones = {TONE.get(rule.outcome, "warn") for rule in judged}
     state = next((tone for tone in ("bad", "warn", "good") if tone in tones), "none")
     rows = [
         {
             "name": _group(name),
+            "small": found.slice_states.get(name) == "insufficient",
             "rows": words.number(_largest(metrics, "n")),
             "positives": words.number(_largest(metrics, "positives")),
             "cells": [cell(metrics.get(metric)) for metric in ("auc", "brier", "ece")],
@@ -85,6 +92,16 @@ def fairness(facts: Facts) -> dict[str, Any]:
         "The same measures by protected group and for everybody else. Small groups have wide intervals.",
         rows=rows,
         columns=[words.metric(name) for name in ("auc", "brier", "ece")],
+        differences=[
+            {
+                "name": name,
+                "state": fair.state,
+                "reason": fair.reason or ", ".join(fair.left_out),
+                "cells": [cell(fair.differences.get(f"{measure}_difference")) for measure in words.DIFFERENCES],
+            }
+            for name, fair in found.fairness.items()
+        ],
+        difference_columns=list(words.DIFFERENCES.values()),
         judged=rules(judged),
         chart=interval_chart(
             "Test AUC by group",
@@ -119,6 +136,21 @@ def gate(facts: Facts) -> dict[str, Any]:
         "good" if version.gate_passed else "bad",
         summary + against + ending,
         rules=rules(version.gate),
+    )
+
+
+def _used(uses: int) -> str:
+    """How often the test rows were looked at."""
+    return "used once" if uses in (0, 1) else f"used for {words.number(uses)} candidates so far"
+
+
+def _precision_recall(found: Evidence) -> Any:
+    return line_chart(
+        "Precision and recall",
+        "Precision against recall on the test rows, from the highest score down.",
+        [Series("this model", found.curves.get("precision_recall", []), "a")],
+        Axis("recall", 0.0, 1.0),
+        Axis("precision", 0.0, 1.0),
     )
 
 

@@ -16,6 +16,7 @@ from pipelines.report.lineage import lineage
 from pipelines.report.parts import section
 from pipelines.report.plan_section import plan
 from pipelines.report.quality_sections import evaluation, fairness, gate
+from pipelines.report.robustness_section import robustness
 
 # outcome: word, tone of the page, what it means for the people who use the model
 OUTCOMES = {
@@ -38,6 +39,7 @@ SECTIONS: dict[str, Callable[[Facts], dict[str, Any]]] = {
     "training": training,
     "evaluation": evaluation,
     "fairness": fairness,
+    "robustness": robustness,
     "gate": gate,
     "canary": canary,
     "plan": plan,

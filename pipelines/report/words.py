@@ -14,6 +14,20 @@ METRICS = {
     "brier": "Brier score",
     "ece": "Calibration error",
     "auc_difference": "AUC difference to champion",
+    "fpr": "False positive rate",
+    "selection_rate": "Selection rate",
+    "precision": "Precision",
+    "recall": "Recall",
+    "accuracy": "Accuracy",
+}
+OPERATING = ("precision", "recall", "fpr", "selection_rate", "accuracy")
+DIFFERENCES = {
+    "selection_rate": "Selection rate",
+    "recall": "Recall",
+    "fpr": "False positive rate",
+    "equalized_odds": "Equalised odds",
+    "auc": "AUC",
+    "ece": "Calibration error",
 }
 RULES = {
     "min_auc": "AUC floor",

@@ -14,6 +14,7 @@ from components.core.records import (
     CheckpointRef,
     ContractVerdict,
     Evidence,
+    Fairness,
     HandOver,
     Interval,
     ModelRef,
@@ -280,6 +281,40 @@ def _measures(auc: float, width: float = 0.02, rows: int = 3998, positives: int 
     }
 
 
+def _behaviour(wish: str) -> dict[str, Any]:
+    """The parts of the evidence beside rank and calibration."""
+    rates = {"precision": 0.61, "recall": 0.34, "fpr": 0.022, "selection_rate": 0.051, "accuracy": 0.92}
+    spread = {"selection_rate": 0.012, "recall": 0.06, "fpr": 0.008, "equalized_odds": 0.06, "auc": 0.02, "ece": 0.01}
+    shift = {"mean_shift": 0.031, "p95_shift": 0.11, "flip_rate": 0.02, "invalid_rate": 0.0}
+    changes = ("typos", "upper_case", "shuffled_features", f"injection{wish}")
+    return {
+        "parts": {"robustness": "measured", "champion": f"insufficient: no usable scores{wish}", "cost": "not asked"},
+        "threshold": 0.2,
+        "operating": {name: _interval(value, 0.02) for name, value in rates.items()},
+        "confusion": [[3556, 80], [239, 123]],
+        "slice_states": {"Servicemember": "insufficient"},
+        "fairness": {
+            f"Older American{wish}": Fairness(
+                state="measured", differences={f"{name}_difference": _interval(at, 0.01) for name, at in spread.items()}
+            ),
+            "Servicemember": Fairness(state="insufficient", reason="Servicemember has 38 rows, 3 positive"),
+        },
+        "robustness": {
+            name: {key: _interval(value * at, 0.01) for key, value in shift.items()}
+            for at, name in enumerate(changes, start=1)
+        },
+        "invalid_rate": _interval(0.0, 0.001, 1448, 0),
+        "drift": {
+            f"company{wish}": {"psi": 0.03, "noise": 0.01, "new_share": 0.002, "train_rows": 9000, "test_rows": 3998},
+            "company_relief_rate": {"psi": 0.31, "noise": 0.01, "train_rows": 9000, "test_rows": 3998},
+        },
+        "latency_ms": {"offline_p50": 1.1, "offline_p95": 1.9, "rows": 50},
+        "memorisation": {"membership_auc": _interval(0.53, 0.04, 600, 300)},
+        "personal_data": {"email": 0, "phone": 1},
+        "test_window_uses": 2,
+    }
+
+
 def _evidence(rows: TrainingSetRef, model: ModelRef, good: bool, first: bool, wish: str) -> Evidence:
     auc = 0.847 if good else 0.712
     shape = 3.3 if good else 1.9
@@ -305,7 +340,9 @@ def _evidence(rows: TrainingSetRef, model: ModelRef, good: bool, first: bool, wi
         },
         champion_version="" if first else "2",
         champion=champion,
+        **_behaviour(wish),
         curves={
+            "precision_recall": [[x / 60, 0.9 - 0.75 * (x / 60) ** 0.7] for x in range(61)],
             "roc": [[x / 60, 1 - (1 - x / 60) ** shape] for x in range(61)],
             "calibration": [
                 [s, s * (1.07 if s < 0.2 else 0.94), 400] for s in (0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.19, 0.33)
