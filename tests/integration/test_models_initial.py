@@ -186,9 +186,10 @@ def test_the_initial_model_is_part_of_what_names_a_job(case: Case) -> None:
 
 
 @pytest.mark.slow
-def test_lora_through_the_whole_step_on_two_ranks(case: Case, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", [1, 3])
+def test_lora_through_the_whole_step_on_two_ranks(case: Case, tmp_path: Path, stage: int) -> None:
     """Two ranks train adapters with checkpoints; the record names the adapter, and the merged model scores."""
-    recipe = case.recipe(tuning="lora", activation_checkpointing=True, accumulation=2)
+    recipe = case.recipe(tuning="lora", activation_checkpointing=True, accumulation=2, zero_stage=stage)
     found = train(recipe, case.source, tmp_path / "out", tmp_path / "ck", None, "run", tmp_path / "log")
     verify(tmp_path / "out")
     assert ModelRef.read(tmp_path / "out").adapter_digest == files_digest(tmp_path / "out" / "adapter") != ""
