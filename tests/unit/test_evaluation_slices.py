@@ -17,6 +17,7 @@ from sklearn.metrics import roc_auc_score
 from components.core.errors import UserError
 from components.core.recipe import Recipe
 from components.evaluation.slices import attributes, measure_slices
+from components.features.rows import typed_rows
 from tests.fakes.judged import GROUP, small_recipe
 
 RATES = {"selection_rate": selection_rate, "recall": true_positive_rate, "fpr": false_positive_rate}
@@ -137,3 +138,12 @@ def test_nobody_called_positive_is_not_proof_of_fairness() -> None:
         difference = found.fairness[GROUP].differences[name]
         assert difference.value == 0.0
         assert difference.high == pytest.approx(inside.high)
+
+
+def test_slice_columns_reach_the_training_set_and_absent_ones_are_named() -> None:
+    """The column's values as text beside each row; a column that is not there is named with the nearest."""
+    clean = pd.DataFrame({"id": ["1"], "when": ["2023-01-02"], "answer": ["yes"], "story": ["x"], "who": ["w"]})
+    clean = clean.assign(tags="", product="loan")
+    assert typed_rows(clean, asked())["slice:product"].tolist() == ["loan"]
+    with pytest.raises(UserError, match=r"evaluation.slices\[0\]: the clean rows have no column 'produkt'"):
+        typed_rows(clean, asked(slices=["produkt"]))
