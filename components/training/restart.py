@@ -114,9 +114,7 @@ def train_to_the_end(job: Job, gang: Gang, log: Path, follower: Follower) -> Non
             _sleep(wait, notice)
 
 
-def _attempt(
-    job: Job, gang: Gang, log: Path, follower: Follower, deadline: float, notice: Notice
-) -> str | None:
+def _attempt(job: Job, gang: Gang, log: Path, follower: Follower, deadline: float, notice: Notice) -> str | None:
     """One attempt, or several where rollbacks lie between; None when the export is published, else why it is not."""
     while True:
         _clear(job)

@@ -30,7 +30,7 @@ from components.training.job import Job
 
 CONVERTER = "deepspeed.checkpoint.ds_to_universal"
 WORKERS = 4
-BELOW_STAGE_3, STAGE_3 = "mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_model_states.pt"
+FORMS = ({0}, {1, 2}, {3})  # stages that read each other's universal form; DeepSpeed 0.19 writes three kinds of it
 
 
 def is_other_shape(ref: CheckpointRef, ranks: int, zero_stage: int) -> bool:
@@ -62,13 +62,14 @@ def convert_if_needed(job: Job, log: Path, seconds: float, say: Callable[[str], 
 
 
 def refuse_impossible(found: Found, ranks: int, zero_stage: int) -> None:
-    """UserError between stage 0, which has no shards, and the others."""
+    """UserError between stages whose universal forms differ: 0 (no shards), 1 and 2, 3."""
     before = found.ref
-    if (before.zero_stage == 0) != (zero_stage == 0):
+    form = next(form for form in FORMS if before.zero_stage in form)
+    if zero_stage not in form:
         raise UserError(
             f"{found.folder}: written by {before.world_size} ranks at ZeRO stage {before.zero_stage}; DeepSpeed cannot"
-            f" bring it to stage {zero_stage}: set training.zero_stage to"
-            f" {before.zero_stage if before.zero_stage == 0 else '1, 2 or 3'}, or remove the folder {found.folder.parent}"
+            f" bring it to {ranks} ranks at stage {zero_stage}: set training.zero_stage to"
+            f" {' or '.join(map(str, sorted(form)))}, or remove the folder {found.folder.parent}"
         )
 
 
@@ -125,17 +126,7 @@ def _convert(found: Found, target: Path, log: Path, seconds: float) -> None:
         if status:
             raise TransientError(f"{found.folder}: DeepSpeed could not convert it ({tail(log, 2)[-200:]}); log: {log}")
         (staging / "latest_universal").unlink(missing_ok=True)
-        _name_for_all_stages(staging / ENGINE)
     reached("launch.converted")
-
-
-def _name_for_all_stages(folder: Path) -> None:
-    """Stage 3 looks for its step count in a file of another name than the stages below; give it both."""
-    below, sharded = folder / BELOW_STAGE_3, folder / STAGE_3
-    if not below.exists():
-        shutil.copyfile(sharded, below)
-    elif not sharded.exists():
-        shutil.copyfile(below, sharded)
 
 
 def _remove_others(folder: Path, keep: Path | None) -> None:
