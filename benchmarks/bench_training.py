@@ -139,14 +139,15 @@ def _show(found: dict[str, Any], rows: list[dict[str, Any]], options: argparse.N
 
 def _torchrun(root: Path, options: argparse.Namespace) -> None:
     from components.core.processes import free_port
-    from components.training.backends.local import _environment
+    from components.training.backends.launch import importable, placement, rank_environment
+    from components.training.job import Job
 
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={options.ranks}"]
     command += ["--master-addr=127.0.0.1", f"--master-port={free_port()}", str(Path(__file__).resolve())]
     command += ["--as-rank", str(root), str(options.rounds), str(options.steps)]
-    done = subprocess.run(
-        command, env={**os.environ, **_environment()}, capture_output=True, text=True, timeout=3600, check=False
-    )
+    recipe = Job.read(root / "job" / "job.json").recipe
+    env = {**os.environ, **rank_environment(placement(recipe)), "PYTHONPATH": importable()}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=3600, check=False)
     if done.returncode:
         raise SystemExit(f"bench_training: ranks failed\n{done.stderr[-3000:]}")
 

@@ -20,7 +20,7 @@ from components.core.processes import free_port
 from components.core.recipe import Recipe
 from components.core.records import TrainingSetRef
 from components.models.causal_lm.prepare import prepare
-from components.training.backends.local import _environment
+from components.training.backends.launch import importable, placement, rank_environment
 from components.training.engine import check_device
 from components.training.job import Job
 from components.training.schedule import held_out_rows, learning_rate, parts_of_rank
@@ -42,9 +42,8 @@ def _prepared(job: Job, source: Path) -> Job:
 def _torchrun(ranks: int, words: Sequence[str]) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--master-addr=127.0.0.1"]
     command += [f"--master-port={free_port()}", *words]
-    done = subprocess.run(
-        command, env={**os.environ, **_environment()}, capture_output=True, text=True, timeout=300, check=False
-    )
+    env = {**os.environ, **rank_environment(placement(_recipe())), "PYTHONPATH": importable()}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
