@@ -15,7 +15,7 @@ from components.core.home import Home
 from pipelines.audit_cli import add_audit_verb
 from pipelines.contract_cli import add_contract_verbs
 from pipelines.features_cli import add_features_verbs
-from pipelines.models_cli import add_ledger_verbs, add_models_verbs
+from pipelines.models_cli import add_ledger_verbs, add_models_verbs, add_rights_verb
 from pipelines.plan_cli import add_plan_verbs
 from pipelines.training_cli import add_training_verbs
 
@@ -51,7 +51,9 @@ def parser() -> argparse.ArgumentParser:
     training = _group(verbs, "training", "training jobs on a cluster: their file, state, log and end")
     add_training_verbs(training, _verb, _print, _recipe_options, _recipe)
     add_plan_verbs(_group(verbs, "plan", "does it fit, on how many GPUs, how fast"), _verb, _print)
-    add_models_verbs(_group(verbs, "models", "registered models: who is champion, and who decides"), _verb, _print)
+    models = _group(verbs, "models", "registered models: who is champion, and who decides")
+    add_models_verbs(models, _verb, _print)
+    add_rights_verb(models, _verb, _print, _recipe_options, _recipe)
     add_ledger_verbs(_group(verbs, "ledger", "the append-only record of what happened"), _verb, _print)
     add_audit_verb(verbs, _verb, _print)
     _verb(verbs, "doctor", "what this machine has and what is missing, each with its mend", _doctor)

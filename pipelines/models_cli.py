@@ -55,6 +55,29 @@ def add_models_verbs(models: Any, verb: Verb, show: Printer) -> None:
         )  # fmt: skip
 
 
+def add_rights_verb(models: Any, verb: Verb, show: Printer, recipe_options: Any, recipe: Any) -> None:
+    """Add `models rights`, which needs a recipe."""
+    text = "the recipe's roles as Kubernetes RoleBindings and MLflow permissions"
+    rights = verb(models, "rights", text, _rights(show, recipe))
+    recipe_options(rights)
+    rights.add_argument("--namespace", default="pilotline", help="Kubernetes namespace (default pilotline)")
+
+
+def _rights(show: Printer, recipe: Any) -> Callable[[argparse.Namespace], int]:
+    def call(args: argparse.Namespace) -> int:
+        import yaml
+
+        from pipelines.rights import kubernetes_rights, mlflow_rights
+
+        asked = recipe(args)
+        found = {"kubernetes": kubernetes_rights(asked, args.namespace), "mlflow": mlflow_rights(asked)}
+        lines = [f"# MLflow: {item['username']} {item['permission']} on {item['name']}" for item in found["mlflow"]]
+        show(args, found, "\n".join([*lines, yaml.safe_dump_all(found["kubernetes"], sort_keys=False)]))
+        return 0
+
+    return call
+
+
 def add_ledger_verbs(ledger: Any, verb: Verb, show: Printer) -> None:
     """Add the verbs to the parser group `ledger`."""
     verb(ledger, "verify", "name the first altered, missing or reordered entry", _verify(show))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from components.core.digest import canonical_json
-from components.core.errors import IntegrityError, TransientError
+from components.core.errors import IntegrityError, PolicyRefusal, TransientError
 from components.core.ledger.chain import Anchor, walk
 from components.core.ledger.entries import COLUMNS, GENESIS, Entry, entry_hash, from_row
 from components.core.ledger.leases import HeldError, Lease, check, give_back, new_holder, take
@@ -21,6 +21,7 @@ LEASE_SECONDS, LEASE_WAIT_SECONDS, POLL_SECONDS = 30.0, 60.0, 0.02
 STATEMENT_SECONDS = 30
 WRITERS = 7311  # the advisory lock that makes Postgres's writers take turns
 ROWS_AT_ONCE = 10_000
+NOT_ALLOWED = "42501"  # Postgres: insufficient privilege
 POSTGRES_CLOCK = "SELECT extract(epoch FROM clock_timestamp())"
 
 
@@ -181,6 +182,8 @@ class Ledger:
         except self._sa.exc.OperationalError as error:
             raise TransientError(f"ledger {self._engine.url!r}: {_said(error)}; run again") from error
         except self._sa.exc.DatabaseError as error:
+            if getattr(error.orig, "sqlstate", "") == NOT_ALLOWED:
+                raise PolicyRefusal(f"ledger {self._engine.url!r}: this database user may not do that") from error
             raise IntegrityError(f"ledger {self._engine.url!r}: {_said(error)}; restore it from a backup") from error
 
 
