@@ -139,8 +139,10 @@ class ModelSpec:
     def text_traces(self, scorer: Scorer, frame: pd.DataFrame) -> Sequence[tuple[float, NDArray[np.bool_]]] | None:
         """What the model's language-model head says of each row's text, see causal_lm/exposure.py.
 
-        None where the family has no such head.
+        None where the family has no such head, that is no module `exposure`.
         """
+        if importlib.util.find_spec(f"{self.package}.exposure") is None:
+            return None
         if importlib.util.find_spec(f"{self.package}.exposure") is None:
             return None
         found: Sequence[tuple[float, NDArray[np.bool_]]] = self._module("exposure").text_traces(scorer, frame)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from components.models.causal_lm import exposure
-from components.models.spec import spec_for
+from components.models.spec import ModelSpec, spec_for
 from tests.fakes.judged import publish_training_set, small_recipe, training_rows
 from tests.fakes.tiny_model import publish_tiny_model
 
@@ -41,3 +41,8 @@ def test_traces_are_those_of_each_text_alone(tmp_path: Path, monkeypatch: pytest
     again = spec.text_traces(scorer, frame)
     assert again is not None
     assert [likely for likely, _ in again] == pytest.approx([likely for likely, _ in found], abs=1e-5, nan_ok=True)
+
+
+def test_a_family_without_a_language_model_head_has_no_traces() -> None:
+    """A package of a family that has no such module: nothing is measured, and nothing breaks."""
+    assert ModelSpec("other", "components.core").text_traces(None, training_rows(3, 1)) is None  # type: ignore[arg-type]

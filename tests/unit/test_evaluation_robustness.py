@@ -15,8 +15,9 @@ from components.core.errors import IntegrityError
 from components.evaluation.attacks import changed, injected
 from components.evaluation.drift import measure_drift, psi
 from components.evaluation.memorisation import PROMPT, VERBATIM, measure_memorisation, sample_texts
+from components.evaluation.metrics import exact_rate
 from components.evaluation.personal_data import count_kinds, find_personal_data
-from components.evaluation.robustness import exact_rate, measure_robustness
+from components.evaluation.robustness import Robustness, measure_robustness
 from components.evaluation.windows import WindowsInHome, window_digest
 from tests.fakes.judged import FEATURES, training_rows
 
@@ -34,7 +35,7 @@ class Shouting:
         return np.where(frame["text"].str.contains("MAYBE"), np.nan, said)
 
 
-def measured(rows: int = 60, **changes: object) -> object:
+def measured(rows: int = 60, **changes: object) -> Robustness:
     """Robustness of `Shouting` on 100 rows."""
     frame = training_rows(100, 1)
     given = {"features": FEATURES, "reads_text": True, "labels": LABELS, "threshold": 0.5, "rows": rows}
@@ -117,8 +118,8 @@ def test_the_noise_of_the_index_is_its_mean_where_nothing_drifts() -> None:
     """The average of many draws from one distribution lies within a fifth of what is told."""
     draw, seen, told = np.random.default_rng(1), [], []
     for _ in range(60):
-        pair = [pd.DataFrame({"x": draw.normal(size=size)}) for size in (1500, 700)]
-        found = measure_drift(*pair, ["x"], [], None)["x"]
+        train, test = (pd.DataFrame({"x": draw.normal(size=size)}) for size in (1500, 700))
+        found = measure_drift(train, test, ["x"], [], None)["x"]
         seen.append(found["psi"])
         told.append(found["noise"])
     assert np.mean(seen) == pytest.approx(np.mean(told), rel=0.2)
