@@ -13,6 +13,7 @@ from components.training.backends.launch import WORKER, Ended, Launch, Watch, im
 from components.training.job import Job
 
 POLL_SECONDS = 0.25
+GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA's driver, of AMD's, and of either under WSL
 SHUTDOWN_SECONDS = 60  # how long torchrun lets ranks save after a SIGTERM; the launcher's own grace is shorter
 
 
@@ -85,7 +86,7 @@ def _command(launch: Launch) -> list[str]:
 
 def _check_gpus(launch: Launch) -> None:
     where = placement(launch.recipe)
-    if where.gpus_per_node and not Path("/dev/nvidiactl").exists():
+    if where.gpus_per_node and not any(Path(device).exists() for device in GPU_DEVICES):
         raise UserError(
             f"recipe: asks for {where.gpus_per_node} GPUs of pool {where.pool.name}, and this machine has none; remove "
             "resources.accelerator and .gpus, or set training.backend to trainjob or slurm"
