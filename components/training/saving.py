@@ -252,7 +252,8 @@ class Saver:
             seen = self._everyone(float(mine))
             if seen.min() != seen.max():
                 raise IntegrityError(
-                    f"{self._job.folder}: ranks see different checkpoints; put the home on a volume that all nodes share"
+                    f"{self._job.folder}: ranks see different checkpoints; put the home on a volume that all nodes"
+                    " share"
                 )
         return steps
 
@@ -328,5 +329,5 @@ class Saver:
         """What each rank says, in the order of ranks."""
         return self._engine.gather(np.array([value]), self._engine.ranks)
 
-    def _on_sigterm(self, number: int, frame: object) -> None:
+    def _on_sigterm(self, number: int, frame: object) -> None:  # noqa: ARG002 - a signal handler's signature
         self._terminated = True

@@ -54,7 +54,7 @@ class MemoryStaging:
         with self._context():
             return torch.load(path, map_location=map_location, weights_only=True)
 
-    def commit(self, info: Any) -> bool:
+    def commit(self, info: Any) -> bool:  # noqa: ARG002 - DeepSpeed's signature
         """DeepSpeed has handed over all files."""
         return True
 

@@ -14,8 +14,7 @@ import pytest
 
 from components.core.errors import IntegrityError, TransientError, UserError
 from components.core.publish import publishing
-from components.core.records import CheckpointRef, TrainingSetRef
-from components.training.checkpoints import checkpoint_folder, newest_whole, prune, saved_steps
+from components.core.records import TrainingSetRef
 from components.training.disk import in_words
 from components.training.job import Job, training_key
 from components.training.schedule import average_weight, is_check, is_logged, learning_rate, rows_of_step
@@ -64,61 +63,17 @@ def test_averaging_starts_with_the_newest_weights() -> None:
     assert average_weight(training, 10_000) == pytest.approx(0.1)
 
 
-def _checkpoint(folder: Path, step: int, ranks: int = 2) -> Path:
-    target = checkpoint_folder(folder, step)
-    with publishing(target) as staging:
-        (staging / "weights").write_bytes(bytes([step % 256]) * 100)
-        CheckpointRef(digest="d", step=step, world_size=ranks, zero_stage=1, recipe_digest="r").write(staging)
-    return target
-
-
-def test_newest_whole_checkpoint_is_found_and_damaged_ones_are_named(tmp_path: Path) -> None:
-    """A flipped byte, a cut file and a missing manifest are each passed over, loudly, newest first."""
-    said: list[str] = []
-    for step in (5, 10, 15, 20, 25):
-        _checkpoint(tmp_path, step)
-    (tmp_path / ".step-000030.staging").mkdir()
-    assert newest_whole(tmp_path, 2, 1, said.append)[1].step == 25
-    assert not said
-    weights = checkpoint_folder(tmp_path, 25) / "weights"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"\xff")
-    (checkpoint_folder(tmp_path, 20) / "weights").write_bytes(b"x")
-    (checkpoint_folder(tmp_path, 15) / "manifest.json").unlink()
-    found = newest_whole(tmp_path, 2, 1, said.append)
-    assert found is not None
-    assert found[1].step == 10
-    assert [step for step in (25, 20, 15) if any(f"step {step} is damaged" in line for line in said)] == [25, 20, 15]
-    assert "older checkpoint of step 10" in said[-1]
-
-
-def test_a_checkpoint_of_another_shape_is_not_used(tmp_path: Path) -> None:
-    """Shards of another number of ranks do not fit; training says so and starts anew."""
-    said: list[str] = []
-    _checkpoint(tmp_path, 5, ranks=4)
-    assert newest_whole(tmp_path, 2, 1, said.append) is None
-    assert "written by 4 ranks" in said[0]
-    assert "starts from the first step" in said[1]
-
-
-def test_pruning_keeps_the_newest(tmp_path: Path) -> None:
-    """The last few stay."""
-    for step in (1, 2, 3, 4):
-        _checkpoint(tmp_path, step)
-    assert prune(tmp_path, 2) == [1, 2]
-    assert saved_steps(tmp_path) == [3, 4]
-    assert saved_steps(tmp_path / "nowhere") == []
-
-
 def test_key_changes_with_all_that_changes_weights_and_with_nothing_else(tmp_path: Path) -> None:
-    """Seed, size, data and inputs are in the key; time limits and checkpoint rhythm are not."""
+    """Seed, size, data and inputs are in the key; time limits, checkpoint rhythm and the job's shape are not."""
     ref = TrainingSetRef.read(publish_training_set(tmp_path / "set"))
     key = training_key(tiny_recipe(), ref)
-    for change in ({"training": {"seed": 1}}, {"training": {"zero_stage": 2}}, {"model": {"hidden_size": 32}}):
+    for change in ({"training": {"seed": 1}}, {"training": {"batch_size": 16}}, {"model": {"hidden_size": 32}}):
         assert training_key(tiny_recipe(**change), ref) != key
     other = TrainingSetRef.from_dict(ref.to_dict() | {"digest": "f" * 64})
     assert training_key(tiny_recipe(), other) != key
-    same = {"timeout_minutes": 1.0, "checkpoint_every_steps": 3, "keep_checkpoints": 9}
-    assert training_key(tiny_recipe(training=same), ref) == key
+    rhythm = {"timeout_minutes": 1.0, "checkpoint_every_steps": 3, "keep_checkpoints": 9, "on_nan": "skip"}
+    for same in (rhythm, {"ranks": 4}, {"zero_stage": 2}, {"accumulation": 2}, {"ranks": 1, "zero_stage": 3}):
+        assert training_key(tiny_recipe(training=same), ref) == key
 
 
 def test_a_folder_of_another_job_is_refused(tmp_path: Path) -> None:
@@ -137,7 +92,6 @@ def test_a_folder_of_another_job_is_refused(tmp_path: Path) -> None:
     [
         ({}, {"label": 0}, "all 160 rows of the train split are 'no'"),
         ({}, {"label": 1}, "all 160 rows of the train split are 'yes'"),
-        ({"training": {"backend": "slurm"}}, {}, "cannot run here"),
         ({"model": {"text_tokens": 200}}, {}, "lower model.text_tokens"),
         ({"model": {"labels": ("no", "n o")}}, {}, "cannot name a token"),
     ],
