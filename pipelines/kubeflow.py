@@ -295,12 +295,16 @@ def _check_cluster_home(cluster_home: str, recipe: Recipe) -> None:
 @contextlib.contextmanager
 def _retrain(recipe: Recipe, profile: str) -> Iterator[tuple[Path, str, dict[str, Any]]]:
     """The compiled retraining pipeline in a passing folder, its version name and the arguments that come from code."""
+    from components.core.people import RUN, Policy, identify
     from pipelines.code_version import code_version, git_revision
 
+    who = identify()
+    Policy.of(recipe).allow(who.name, RUN)
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "pipeline.yaml"
         compile_retrain(recipe, package, profile or recipe.resources.profile, with_recipe=False)
         arguments: dict[str, Any] = {"code_version": code_version(recipe), "engine": recipe.serving.engine}
+        arguments["started_by"] = who.name
         yield package, f"git-{git_revision()}", arguments
 
 

@@ -32,6 +32,7 @@ def pipeline(profile: str = "laptop", resources: Resources | None = None, traini
         code_version: str = "unversioned",
         expected_digest: str = "",
         engine: str = "auto",
+        started_by: str = "",
     ) -> None:
         """Retrain and ship one model.
 
@@ -42,6 +43,7 @@ def pipeline(profile: str = "laptop", resources: Resources | None = None, traini
             code_version: Digest of the code and of the contract and feature repository.
             expected_digest: The snapshot to use where it was taken before; empty reads the source.
             engine: Serving engine: auto, vllm or reference.
+            started_by: Who submitted the run; empty takes what the home notes.
         """
         common = {"home": home, "run_id": run_id, "recipe": recipe, "code_version": code_version}
 
@@ -76,7 +78,9 @@ def pipeline(profile: str = "laptop", resources: Resources | None = None, traini
                     with dsl.If(kept.outputs["Output"] == True, name="gate passes"):  # noqa: E712
                         served = rollout(engine=engine, version=version, training_set=rows, evidence=evidence, **common)
                         rolled = placed(served, "Canary on vLLM")
-                        settled = promote(version=version, report=rolled.outputs["report"], **common)
+                        settled = promote(
+                            version=version, report=rolled.outputs["report"], started_by=started_by, **common
+                        )
                         placed(settled, "Promote, or note why not", cached=False)
 
     return retrain

@@ -50,6 +50,7 @@ def run_step(
         "code_version": code_version(recipe),
         "expected_digest": "",
         "engine": engine,
+        "started_by": "",
     }
     function(**_arguments(name, function, given, folders, out))
     return read_record(home, run_id, name) or {}

@@ -60,6 +60,7 @@ def promote(
     code_version: str,
     version: dsl.Input[dsl.Artifact],
     report: dsl.Input[dsl.Artifact],
+    started_by: str = "",
 ) -> str:
     """Make the candidate champion, ask for approval, or note why it was stopped; returns the outcome.
 
@@ -70,6 +71,7 @@ def promote(
         code_version: Digest of the code.
         version: The registered candidate.
         report: How it met traffic.
+        started_by: Who submitted the run; empty takes what the home notes.
     """
     from contextlib import closing
     from pathlib import Path
@@ -85,8 +87,8 @@ def promote(
         candidate, met = read_inputs(Path(version.path), Path(report.path))
         promotion = promote_version(
             candidate, met, ledger, Tracking.at(step.home), run_id,
-            policy=Policy.of(step.recipe), requesters=starters(step.home, run_id),
-            models_root=step.home.models,
+            policy=Policy.of(step.recipe), models_root=step.home.models,
+            requesters=(started_by,) if started_by else starters(step.home, run_id),
         )  # fmt: skip
         step.keep(promotion)
         return promotion.outcome

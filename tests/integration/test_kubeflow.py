@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
-from components.core.errors import TransientError, UserError
+from components.core.errors import PolicyRefusal, TransientError, UserError
 from components.core.home import Home
-from components.core.recipe import Recipe, load_recipe, parse_recipe
+from components.core.people import identify
+from components.core.recipe import Recipe, Roles, load_recipe, parse_recipe
 from pipelines import kubeflow_client
 from pipelines.code_version import git_revision
 from pipelines.compile import compile_pipeline
@@ -316,8 +317,20 @@ def test_retraining_is_submitted_as_a_version_named_by_the_revision(fake: FakeKf
     assert re.fullmatch(r"laptop-\d{8}T\d{6}Z", sent["run_id"])
     assert sent["code_version"].startswith("src-")
     assert sent["home"] == "/pilotline"
+    assert sent["started_by"] == identify().name
     assert "platform_spec" in fake.versions[done["version_id"]]["pipeline_spec"]
     assert json.loads(json.dumps(done)) == done
+
+
+def test_only_who_may_run_submits_or_schedules(fake: FakeKfp, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe's roles hold before anything reaches the server."""
+    asked = recipe.model_copy(update={"roles": Roles(runs=("ana",))})
+    monkeypatch.setenv("PILOTLINE_USER", "dave")
+    with pytest.raises(PolicyRefusal, match="dave may not run"):
+        submit_retrain(asked, fake.url, "gpu-pool", "pilotline", "/pilotline")
+    with pytest.raises(PolicyRefusal, match="dave may not run"):
+        schedule_retrain(asked, fake.url, "", "pilotline", "/pilotline", CRON)
+    assert not fake.runs
 
 
 def test_scheduled_retraining_reads_up_to_the_scheduled_day(fake: FakeKfp, recipe: Recipe, home: Home) -> None:
