@@ -9,18 +9,15 @@ from components.core.publish import write_atomic
 from components.core.recipe import parse_recipe
 from components.core.records import PromotionRef
 from components.core.steps import read_record
-from pipelines.outcome import AWAITING, RUN_FILE, Outcome, conclude, store
+from pipelines.outcome import AWAITING, RUN_FILE, Outcome, conclude, store, stored
 
 __all__ = ["awaiting", "settle"]
 
 
 def awaiting(home: Home, run_id: str) -> Outcome | None:
     """What a run told last, where that was that it awaits approval."""
-    path = home.run(run_id) / RUN_FILE
-    if not path.exists():
-        return None
-    told = Outcome(**json.loads(path.read_text()))
-    return told if told.outcome == AWAITING else None
+    told = _told(home, run_id)
+    return told if told is not None and told.outcome == AWAITING else None
 
 
 def settle(home: Home, run_id: str) -> Outcome | None:
@@ -29,9 +26,11 @@ def settle(home: Home, run_id: str) -> Outcome | None:
     Once people decided, or the time ran out, the run's record, outcome, report and ledger entry say so. Killed anywhere
     and called again, the end is the same.
     """
-    told, record = awaiting(home, run_id), read_record(home, run_id, "promote")
+    told, record = _told(home, run_id), read_record(home, run_id, "promote")
     if told is None or record is None:
         return None
+    if told.outcome != AWAITING and not (told.is_final and stored(home, run_id) is None):
+        return None  # the second: a kill came between its last file and its entry in the ledger
     now = _stands(home, PromotionRef.from_dict(record))
     if now.to_dict() != record:
         path = home.run(run_id) / "records" / "promote.json"
@@ -43,6 +42,11 @@ def settle(home: Home, run_id: str) -> Outcome | None:
     _report(home, run_id)
     store(home, outcome)
     return outcome
+
+
+def _told(home: Home, run_id: str) -> Outcome | None:
+    path = home.run(run_id) / RUN_FILE
+    return Outcome(**json.loads(path.read_text())) if path.exists() else None
 
 
 def _stands(home: Home, kept: PromotionRef) -> PromotionRef:
