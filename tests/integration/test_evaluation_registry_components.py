@@ -20,6 +20,7 @@ from components.core.records import Evidence, ModelVersionRef
 from components.core.steps import read_record, step_notes
 from components.evaluation.evaluate import evaluate
 from components.evaluation.opponent import find_champion
+from components.evaluation.windows import WindowsInHome
 from components.models.signing import public_key_at
 from components.registry import models
 from components.registry.register import Place, register
@@ -54,7 +55,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Path]:
         local.init(runner=runner, pipeline_root=str(root / "run-1"), raise_on_error=True)
         judge_and_promote(home=str(home.root), run_id="run-1", recipe=recipe().to_json(), inputs=str(root))
     tracking, asked = Tracking.at(home), recipe(min_auc=1.0)
-    evaluate(asked, root / "rows", root / "model", root / "evidence", find_champion("triage", tracking))
+    champion = find_champion("triage", tracking)
+    evaluate(
+        asked, root / "rows", root / "model", root / "evidence", champion, handover=root / "handover",
+        windows=WindowsInHome(home.test_windows),
+    )  # fmt: skip
     with closing(Ledger(home.ledger_url)) as ledger:
         there = Place(tracking, ledger, home.models, public_key_at(home))
         register(asked, folders(root), root / "version", there, "run-2", "code")
@@ -119,6 +124,7 @@ def test_the_next_candidate_meets_the_champion_and_the_gate(place: tuple[Home, P
     met = Evidence.read(root / "evidence")
     assert met.champion_version == "1"
     assert met.champion["auc_difference"].value == 0.0
+    assert met.test_window_uses == 1  # the same candidate on the same rows, looked at again
     version = ModelVersionRef.read(root / "version")
     assert not version.gate_passed
     assert version.reason.startswith("min_auc")
