@@ -61,7 +61,7 @@ class Case:
     @property
     def reads_text(self) -> bool:
         """Whether the model reads any."""
-        return bool(self.signature["text_tokens"])
+        return bool(self.signature.get("text_tokens"))
 
     @functools.cached_property
     def normalised(self) -> Callable[[str], str]:

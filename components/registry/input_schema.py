@@ -12,6 +12,6 @@ def input_schema(signature: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]
     Features are doubles and may be missing (no history yet); the text is asked for where the model reads any.
     """
     inputs = [{"name": name, "type": "double", "required": False} for name in signature["features"]]
-    if signature["text_tokens"]:
+    if signature.get("text_tokens"):
         inputs.append({"name": "text", "type": "string", "required": True})
     return {"inputs": inputs, "outputs": [{"name": "score", "type": "double", "required": True}]}

@@ -53,7 +53,7 @@ class Engine:
         )
         self._staging = MemoryStaging(_trusted)
         self._engine.checkpoint_engine = self._staging
-        self._engine._copy_recovery_script = lambda folder: None  # a program has no place among the state
+        self._engine._copy_recovery_script = lambda _: None  # a program has no place among the state
         self.communication = CommunicationClock(deepspeed.comm.comm.cdb, blocking=not on_gpu)
 
     def forward_backward(self, batches: Sequence[Any]) -> float:
@@ -84,8 +84,8 @@ class Engine:
             optimizer.reset_cpu_buffers()
         elif hasattr(optimizer, "averaged_gradients"):
             optimizer.averaged_gradients = {}
-        if hasattr(optimizer, "micro_step_id"):
-            optimizer.micro_step_id = -1
+        if self._stage in (1, 2):
+            optimizer.micro_step_id = -1  # stage 3's `zero_grad` starts its own count anew
         self._engine.micro_steps += 1
 
     def gradient_norm(self) -> float:

@@ -56,7 +56,7 @@ def test_a_second_family_trains_evaluates_and_registers(tmp_path: Path) -> None:
     rows = TrainingSetRef.read(source)
     publish_verdicts(tmp_path, rows)
     sign_published(tmp_path / "model")
-    tracking = FakeTracking(tmp_path / "registry")
+    tracking = FakeTracking(tmp_path / "models")
     version = register_in(tmp_path, recipe, tracking, ledger_of(tmp_path))
     assert version.model_digest == model.digest
 

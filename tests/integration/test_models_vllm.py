@@ -41,7 +41,7 @@ def test_a_merged_adapter_scores_in_vllm_as_in_training(tmp_path: Path) -> None:
         objective(task.batches(np.arange(32), step, [slice(0, 32)])[0]).backward()
         optimizer.step()
         optimizer.zero_grad()
-    calibration = Calibration(1.0, 0.0)
+    calibration = Calibration(10.0, 0.0)  # spreads what a few steps of a random network learn
     expected = calibration.probability(task.validation_log_odds(network.eval(), np.arange(ROWS)))
     assert np.ptp(expected) > 0.05
     task.export(network, calibration, tmp_path / "model")
