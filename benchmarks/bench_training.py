@@ -75,7 +75,8 @@ def _prepare(root: Path, options: argparse.Namespace) -> None:
             "ranks": options.ranks,
             "zero_stage": options.stage,
             "steps": 300,  # as the laptop recipe: a point of the curve every third step, the check never reached
-            "batch_size": 16,
+            "batch_size": 32,
+            "checkpoint_every_steps": 1000,
             "checks": 1,
             "language_model_weight": 1.0,
             "peak_tflops": 1.0,
@@ -213,6 +214,7 @@ def _worker(rank: Any, steps: int) -> list[Mark]:
     marks = []
     for _ in range(steps):
         rank.one_step()
+        rank.saver.after_step()
         marks.append(_mark())
     return marks
 

@@ -58,7 +58,7 @@ def test_a_second_family_trains_evaluates_and_registers(tmp_path: Path) -> None:
     sign_published(tmp_path / "model")
     tracking = FakeTracking(tmp_path / "models")
     version = register_in(tmp_path, recipe, tracking, ledger_of(tmp_path))
-    assert version.model_digest == model.digest
+    assert version.digest == model.digest
 
 
 def _oracle(source: Path) -> float:
