@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from components.core.errors import UserError
 from components.core.recipe import Recipe
@@ -13,11 +13,13 @@ BUDGET = {
     "invalid": 0.15,
     "latency_p50": 0.125,
     "latency_p95": 0.125,
-    "score_up": 0.05,
-    "score_down": 0.05,
-    "label_flips": 0.05,
+    "score_up": 0.04,
+    "score_down": 0.04,
+    "label_flips": 0.02,
     "log_loss": 0.05,
+    "auc": 0.05,
 }
+MOST_LOST = 4  # controllers that ended while they compared; then the rollout is inconclusive
 SHADOW_SHARE = 0.2  # of every metric's budget; the steps share the rest
 LATENCY_LEVELS = {"latency_p50": 0.5, "latency_p95": 0.95}
 
@@ -34,7 +36,12 @@ class Margins:
         are calibrated to the base rate) but not each score, so the mean is limited and not the single difference.
     label_flips: share of mirrored requests whose label the two versions may see differently. Wide, because versions
         that disagree near the threshold are normal: it stops a model that decides otherwise, not one that learnt.
-    log_loss: on replayed rows, whose outcome is known, the mean log loss (each clipped to 1) may be worse by this.
+    log_loss: where outcomes are known, the mean log loss (each clipped to 1) may be worse by this.
+    auc: where outcomes are known, the share of (positive, negative) pairs in the right order may be worse by this.
+    harm_margin: see `harm`; 0 takes a tenth of `errors`.
+    step_errors: the pass margin of errors in each step, empty = `errors` in all: later steps can ask for more.
+    extend_seconds: a stage that saw data but proved nothing by its deadline goes on for this long, once.
+    sticky: the draw is a hash of the entity, which then is the unit that is counted.
     stable_errors, slo_seconds, stable_slowdown: beyond these stable itself is unwell and proves nothing about a canary.
     """
 
@@ -54,11 +61,21 @@ class Margins:
     failures_in_a_row: int = 5
     routing_alpha: float = 0.001
     undrawn_share: float = 0.01
+    auc: float = 0.02
+    harm_margin: float = 0.0
+    step_errors: tuple[float, ...] = ()
+    extend_seconds: float = 0.0
+    sticky: bool = False
 
     @property
     def harm(self) -> float:
-        """A tenth of the pass margin: +0.5 pp where passing asks for +5 pp."""
-        return self.errors / 10
+        """A tenth of the pass margin where the recipe says nothing else: +0.5 pp where passing asks for +5 pp."""
+        return self.harm_margin or self.errors / 10
+
+    def of_step(self, number: int) -> Margins:
+        """The margins of a step (0 = the first): its own pass margin, and the same harm throughout."""
+        errors = self.step_errors[number] if number < len(self.step_errors) else self.errors
+        return replace(self, errors=errors, harm_margin=self.harm)
 
     @property
     def evidence(self) -> float:
@@ -66,8 +83,13 @@ class Margins:
         return 1 / self.alpha
 
     @classmethod
-    def of(cls, recipe: Recipe) -> Margins:
+    def of(cls, recipe: Recipe, lost: int = 0) -> Margins:
         """Read them from the recipe.
+
+        Args:
+            lost: how many controllers of this rollout ended while they compared: the evidence that they had gathered is
+                gone, and each new beginning is a new chance to err. The first has the recipe's alpha and each further
+                one half of the alpha before it, so that all together stay below twice the recipe's.
 
         Raises:
             UserError: a margin with which nothing could ever be proved, or no step that compares two versions.
@@ -85,17 +107,41 @@ class Margins:
             raise UserError(f"recipe: rollout.latency_ratio is {rollout.latency_ratio:g}; give 1 or more")
         if not split_steps(recipe):
             raise UserError("recipe: rollout.steps has no weight below 100, so nothing would be compared; add one")
+        if 0 < rollout.bake_seconds * rollout.requests_per_second < rollout.min_canary_requests / 0.9:
+            raise UserError(
+                f"recipe: rollout.bake_seconds {rollout.bake_seconds:g} gives fewer than min_canary_requests "
+                f"({rollout.min_canary_requests}) requests; make it longer, or 0"
+            )
         return cls(
             errors=rollout.error_margin,
             latency_ratio=rollout.latency_ratio,
             score_shift=rollout.score_shift,
-            alpha=rollout.alpha,
+            alpha=rollout.alpha / 2**lost,
             pairs=rollout.shadow_requests,
             canary_requests=rollout.min_canary_requests,
             threshold=recipe.serving.threshold,
             stable_errors=rollout.slo_error_rate + rollout.error_margin,
             slo_seconds=rollout.slo_p95_ms / 1000,
+            harm_margin=rollout.harm_margin,
+            step_errors=_step_errors(recipe),
+            extend_seconds=rollout.extend_seconds,
+            sticky=rollout.sticky,
         )
+
+
+def _step_errors(recipe: Recipe) -> tuple[float, ...]:
+    """The pass margins of the steps that compare, where the recipe gives one a step."""
+    rollout, steps = recipe.rollout, split_steps(recipe)
+    asked = rollout.error_margins
+    if asked and len(asked) != len(steps):
+        raise UserError(f"recipe: rollout.error_margins has {len(asked)} numbers for {len(steps)} steps below 100")
+    for margin in asked or (rollout.error_margin,):
+        if not rollout.harm_margin <= margin <= 0.5 or margin <= 0:
+            raise UserError(
+                f"recipe: rollout.error_margins: {margin:g} is no margin; give more than 0, at least harm_margin "
+                f"({rollout.harm_margin:g}) and at most 0.5"
+            )
+    return asked
 
 
 def split_steps(recipe: Recipe) -> tuple[int, ...]:

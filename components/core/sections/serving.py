@@ -25,8 +25,22 @@ class Serving(Section):
 
 
 class Rollout(Section):
-    """Golden set, shadow, steps of weight and their margins; see the canary verdict's documentation."""
+    """Golden set, shadow, steps of weight and their margins; see the canary verdict's documentation.
 
+    strategy: `canary` serves both versions side by side; `recreate` ends the champion's server before the candidate's
+        starts, for machines that have no room for both: nobody is answered in between, and the report says how long.
+    error_margin, error_margins: the canary passes where its failure rate is proved to exceed stable's by less; one
+        number a step (below 100) in error_margins, or error_margin in each.
+    harm_margin: it is aborted where the rate is proved to exceed stable's by more; 0 takes a tenth of error_margin.
+    extend_seconds: a stage that saw requests and proved nothing by its deadline goes on for this long, once.
+    sticky: the draw is a hash of the entity, so that a customer sees one version; entities are then what is counted.
+    bake_seconds: after the steps the canary holds 95 % for this long before it gets all traffic; 0 leaves it out.
+    warm_seconds: the old version stays up for this long after the switch, as the way back, before it is drained.
+    """
+
+    strategy: Literal["canary", "recreate"] = "canary"
+    bake_seconds: Annotated[float, Field(ge=0.0, le=86_400.0)] = 0.0
+    warm_seconds: Annotated[float, Field(ge=0.0, le=86_400.0)] = 0.0
     golden_requests: Count = 64
     golden_tolerance: Positive = 0.001  # absolute difference of a served score and the evaluated one
     shadow_requests: Natural = 200
@@ -37,9 +51,13 @@ class Rollout(Section):
     slo_p95_ms: Positive = 1000.0
     slo_error_rate: Share = 0.01
     error_margin: Share = 0.05
+    error_margins: tuple[Share, ...] = ()
+    harm_margin: Share = 0.0
     latency_ratio: Positive = 2.0
     score_shift: Share = 0.05
     deadline_seconds: Positive = 150.0
+    extend_seconds: Annotated[float, Field(ge=0.0, le=86_400.0)] = 0.0
+    sticky: bool = False
     alpha: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.05
     seed: int = 0
 
