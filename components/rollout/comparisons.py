@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Protocol
 
 from components.rollout.evalues import EProcess, PairedMean, RateLimit, TwoArmRate, UnpairedMean
+from components.rollout.labels import Labelled, PairedLabels, SplitLabels
 from components.rollout.margins import LATENCY_LEVELS, Margins
-from components.rollout.observations import Observation
-
-Slow = Mapping[str, tuple[bool, bool | None]]  # level → (the drawn arm was slow, the mirrored canary was slow)
+from components.rollout.observations import ArmOutcome, Observation
+from components.rollout.timing import Flags
 
 WORSE_SLOW = {
     "latency_p50": (0.1, 0.2, 0.35, 0.45),
@@ -23,9 +22,18 @@ class Comparison(Protocol):
     """Tests of one purpose: `harm` proves the canary worse, `proof` proves it not worse."""
 
     tests: dict[str, EProcess]
+    bad: dict[str, int]  # failed (errors) and invalid answers of the canary
 
-    def update(self, seen: Observation, slow: Slow) -> None:
-        """Add one request."""
+    def update(self, seen: Observation, slow: Mapping[str, Flags]) -> None:
+        """Add one request that has ended."""
+        ...
+
+    def update_slow(self, seen: Observation, slow: Mapping[str, Flags]) -> None:
+        """Add how slow a request was."""
+        ...
+
+    def label(self, label: Labelled) -> None:
+        """Add a label that arrived later."""
         ...
 
 
@@ -44,7 +52,7 @@ class ShadowTests:
             self._failed, self._invalid = PairedMean(-1, -margins.errors), PairedMean(-1, -margins.errors)
             self._up, self._down = PairedMean(-1, -shift), PairedMean(+1, -shift)
             self._flips = RateLimit("below", flips)
-        self._log_loss = PairedMean(+1, margins.log_loss)
+        self.bad, self.labels = {"errors": 0, "invalid": 0}, PairedLabels(margins)
         self._slow = {level: PairedMean(+1, 0.0) for level in LATENCY_LEVELS}
         self.tests: dict[str, EProcess] = {
             "errors": self._failed,
@@ -54,18 +62,27 @@ class ShadowTests:
             "label_flips": self._flips,
         }
         if self._harm:  # labels and the shadow's own latency can stop a canary; they do not clear it
-            self.tests |= {"log_loss": self._log_loss, **self._slow}
+            self.tests |= {**self.labels.tests, **self._slow}
 
-    def update(self, seen: Observation, slow: Slow) -> None:
+    def update(self, seen: Observation, slow: Mapping[str, Flags]) -> None:
         """Add one request; one that was not mirrored tells nothing."""
         if seen.mirrored is None:
             return
+        _count(self.bad, seen.mirrored)
         self._failed.update(seen.mirrored.failed - seen.own.failed)
         self._invalid.update(seen.mirrored.invalid - seen.own.invalid)
         self._scores(seen)
+        self.update_slow(seen, slow)
+
+    def update_slow(self, seen: Observation, slow: Mapping[str, Flags]) -> None:  # noqa: ARG002 - the other comparison needs it
+        """Add the difference of the two sides."""
         for level, (stable_slow, canary_slow) in slow.items():
             if canary_slow is not None:
                 self._slow[level].update(canary_slow - stable_slow)
+
+    def label(self, label: Labelled) -> None:
+        """Add the label of a mirrored request."""
+        self.labels.add(label)
 
     def _scores(self, seen: Observation) -> None:
         assert seen.mirrored is not None
@@ -82,7 +99,7 @@ class ShadowTests:
         self._down.update(canary - stable)
         self._flips.update((canary >= self._threshold) != (stable >= self._threshold))
         if seen.outcome is not None:
-            self._log_loss.update(clipped_log_loss(canary, seen.outcome) - clipped_log_loss(stable, seen.outcome))
+            self.label(Labelled(seen.outcome, stable, canary))
 
 
 class SplitTests:
@@ -97,6 +114,7 @@ class SplitTests:
         shift = margins.score_shift
         self._up = UnpairedMean(+1, shift) if self._harm else UnpairedMean(-1, -shift)
         self._down = UnpairedMean(-1, shift) if self._harm else UnpairedMean(+1, -shift)
+        self.bad, self._labels = {"errors": 0, "invalid": 0}, SplitLabels(margins)
         self._stable_sum, self._stable_count = 0.5, 1
         self.tests: dict[str, EProcess] = {
             "errors": self._failed,
@@ -105,18 +123,33 @@ class SplitTests:
             "score_up": self._up,
             "score_down": self._down,
         }
+        if self._harm:
+            self.tests["log_loss"] = self._labels.loss
 
-    def update(self, seen: Observation, slow: Slow) -> None:
+    def update(self, seen: Observation, slow: Mapping[str, Flags]) -> None:
         """Add one request."""
+        if seen.canary:
+            _count(self.bad, seen.own)
         self._failed.update(seen.canary, seen.own.failed, seen.weight)
         self._invalid.update(seen.canary, seen.own.invalid, seen.weight)
-        for level, (is_slow, _) in slow.items():
-            self._slow[level].update(seen.canary, is_slow, seen.weight)
+        self.update_slow(seen, slow)
         expected = self._stable_sum / self._stable_count if seen.expected is None else seen.expected
         for test, worst in ((self._up, 1.0), (self._down, 0.0)):
             test.update(seen.canary, self._score(seen, expected, worst), seen.weight, expected)
         if not seen.canary and seen.own.score is not None:
             self._stable_sum, self._stable_count = self._stable_sum + seen.own.score, self._stable_count + 1
+        if self._harm and seen.outcome is not None:
+            score, arm = seen.own.score, seen.drawn_arm
+            self.label(Labelled(seen.outcome, score, score, arm, seen.weight, seen.expected))
+
+    def update_slow(self, seen: Observation, slow: Mapping[str, Flags]) -> None:
+        """Add how slow the drawn arm was."""
+        for level, (is_slow, _) in slow.items():
+            self._slow[level].update(seen.canary, is_slow, seen.weight)
+
+    def label(self, label: Labelled) -> None:
+        """Add the label of a request on split traffic."""
+        self._labels.add(label)
 
     def _score(self, seen: Observation, expected: float, worst: float) -> float:
         """The request's score; a missing one says nothing of harm, and stands in the way of a proof."""
@@ -132,7 +165,6 @@ class SplitTests:
         return TwoArmRate(direction, 0.0, bets, prior=(share * 50, 50.0))
 
 
-def clipped_log_loss(score: float, outcome: int) -> float:
-    """-log of the probability given to what happened, at most 1."""
-    probability = score if outcome else 1 - score
-    return 1.0 if probability <= math.exp(-1) else -math.log(probability)
+def _count(bad: dict[str, int], canary: ArmOutcome) -> None:
+    bad["errors"] += canary.failed
+    bad["invalid"] += canary.invalid

@@ -38,6 +38,10 @@ class EProcess:
         log = top + math.log(mean)
         return LARGEST if log >= math.log(LARGEST) else math.exp(log)
 
+    def carry(self, value: float) -> None:
+        """Go on from evidence that was gathered before: the product of the two is an e-process again."""
+        self._logs = [log + math.log(min(max(value, 1e-300), LARGEST)) for log in self._logs]
+
 
 class TwoArmRate(EProcess):
     """Is the canary's failure rate more than `margin` above stable's (`worse`), or provably less (`no_worse`)?
@@ -179,7 +183,8 @@ class UnpairedMean(EProcess):
     """Split traffic: null sign * (mean canary - mean stable) <= margin, for values in [0, 1].
 
     Each request's value is weighted by the inverse of its arm's probability; `expected` is any guess made before the
-    draw (here the evaluated score of the row), which takes out the variance that comes from the rows.
+    draw (here the evaluated score of the row), which takes out the variance that comes from the rows. The stakes do not
+    depend on `expected`: rows on which the canary scores higher would else count more than those where it scores lower.
     """
 
     STAKES = (0.03, 0.1, 0.25, 0.5, 0.9)
@@ -193,7 +198,7 @@ class UnpairedMean(EProcess):
         """Add one request; `weight` as for TwoArmRate."""
         surprise = value - expected
         gain = self._sign * (surprise / weight if canary else -surprise / (1 - weight)) - self._margin
-        worst = max(expected, 1 - expected) / min(weight, 1 - weight) + self._margin
+        worst = 1 / min(weight, 1 - weight) + self._margin
         for bet, stake in enumerate(self.STAKES):
             self._logs[bet] += math.log1p(stake * gain / worst)
 

@@ -32,7 +32,8 @@ class Observation:
     `model_seconds`: time at the answering arm alone, which a mirrored twin's time compares with.
     `surprise`: a version other than the one that the answering arm is to serve, as "canary answered as '7', not '2'".
     `user_failed`: the caller got no usable answer. `expected`: the score that evaluation gave to the row.
-    `outcome`: the row's known label.
+    `outcome`: the row's known label. `unit`: who the draw was made for, where draws are sticky. `open`: the request has
+    not ended; own.seconds is its age so far, and nothing else of `own` is known.
     """
 
     drawn_arm: str
@@ -44,6 +45,8 @@ class Observation:
     surprise: str = ""
     expected: float | None = None
     outcome: int | None = None
+    unit: str = ""
+    open: bool = False
 
     @property
     def canary(self) -> bool:
@@ -62,6 +65,7 @@ def observe(
     labels: Collection[str],
     expected: float | None = None,
     outcome: int | None = None,
+    unit: str = "",
 ) -> Observation:
     """Read one decision.
 
@@ -71,6 +75,7 @@ def observe(
         labels: the closed set of labels.
         expected: score of the row in the evaluation, known before the draw.
         outcome: the row's label, 0 or 1.
+        unit: what a sticky draw was made of (the entity), in any form that is the same each time.
     """
     answered = 200 <= decision.http_status < 300 and decision.status != "refused"
     own = answered and decision.answered_by == decision.drawn
@@ -92,6 +97,7 @@ def observe(
         surprise=surprise,
         expected=expected if valid_score(expected) else None,
         outcome=outcome,
+        unit=unit,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from components.rollout.evalues import rate_interval
 from components.rollout.margins import Margins
 from components.rollout.observations import Observation
+from components.rollout.timing import Baseline, Flags
 
 STABLE_WINDOW = 20  # stable's last requests, all of which succeeded, before a row of canary failures stops a canary
 STABLE_MEANWHILE = 3  # of them, successes since the row began: an incident shared by both is not the canary's
@@ -52,28 +53,29 @@ class Tallies:
         self._row = self._meanwhile = self._longest_row = 0
         self._stable_last: deque[bool] = deque(maxlen=STABLE_WINDOW)
 
-    def add(self, seen: Observation, weight: int) -> None:
-        """Count one request; `weight` in percent, 0 for shadow."""
+    def add(self, seen: Observation, weight: int, counts: bool = True) -> None:
+        """Count one request; `weight` in percent, 0 for shadow.
+
+        counts: False for a request that repeats its unit's draw: only the rules without statistics look at it.
+        """
+        self._note_surprise(seen.surprise)
+        self._rows(seen)
+        if not counts and seen.drawn_arm:
+            return
         self.requests += 1
         self.undrawn += not seen.drawn_arm
-        self._note_surprise(seen.surprise)
         if not seen.drawn_arm:
             return
         self.canary_drawn += seen.canary
         own = self.arms[seen.drawn_arm]
         self._count(own, seen.own.failed, seen.own.invalid, seen.own.score)
         own.late += seen.own.seconds > self._margins.slo_seconds
-        if not seen.canary:
-            self._stable(seen.own.failed or seen.own.invalid)
-        else:
-            self._canary(seen.own.failed or seen.own.invalid)
         if weight == 0 and seen.mirrored is not None:
             self.pairs += 1
             self._count(self.arms["canary"], seen.mirrored.failed, seen.mirrored.invalid, seen.mirrored.score)
-            self._canary(seen.mirrored.failed or seen.mirrored.invalid)
             self._flip(seen.own.score, seen.mirrored.score)
 
-    def add_slow(self, seen: Observation, slow: Mapping[str, tuple[bool, bool | None]]) -> None:
+    def add_slow(self, seen: Observation, slow: Mapping[str, Flags]) -> None:
         """Count who was slower than it may be."""
         for level, (own, mirrored) in slow.items():
             arm = self._slow[level][seen.canary]
@@ -85,10 +87,6 @@ class Tallies:
     def samples(self, weight: int) -> int:
         """Canary requests of a step, mirrored pairs of the shadow."""
         return self.pairs if weight == 0 else self.arms["canary"].requests
-
-    def bad(self, name: str) -> int:
-        """The canary's failed (errors) or invalid answers."""
-        return self.arms["canary"].failed if name == "errors" else self.arms["canary"].invalid
 
     def hard_failure(self) -> tuple[str, str] | None:
         """Rule and reason where the canary is wrong beyond statistics."""
@@ -108,6 +106,16 @@ class Tallies:
         if _surely_above(stable.late, stable.requests, 0.05):
             return f"stable itself is slow: {stable.rate('late')} over {self._margins.slo_seconds * 1000:.0f} ms"
         return ""
+
+    def failing_since(self, before: Baseline) -> str:
+        """Why stable fails more often than before the canary came, or nothing: the two intervals have to part."""
+        stable = self.arms["stable"]
+        bad = stable.failed + stable.invalid
+        if not before.requests or not bad:
+            return ""
+        if rate_interval(bad, stable.requests)[0] <= rate_interval(before.failed, before.requests)[1]:
+            return ""
+        return f"stable fails since the canary came: {bad}/{stable.requests}, before {before.failed}/{before.requests}"
 
     def undrawn_lack(self) -> str:
         """Requests whose draw the caller never learnt tell about neither arm; many of them prevent a pass."""
@@ -134,8 +142,6 @@ class Tallies:
             return (
                 f"labels differ in {self.flips}/{self.both_scored} mirrored requests, limit {margins.label_flips:.0%}"
             )
-        if name == "log_loss":
-            return f"mean clipped log loss on known outcomes is worse by more than {margins.log_loss:g}"
         return f"{self.canary_drawn} of {self.requests} requests drawn for the canary at {weight} %"
 
     def _note_surprise(self, surprise: str) -> None:
@@ -151,6 +157,14 @@ class Tallies:
         if score is not None:
             arm.scored += 1
             arm.score_sum += score
+
+    def _rows(self, seen: Observation) -> None:
+        """Rows of bad answers of the canary while stable answers, whatever the statistics make of the requests."""
+        sides = [(seen.canary, seen.own)] if seen.drawn_arm else []
+        if seen.mirrored is not None:
+            sides.append((True, seen.mirrored))
+        for canary, side in sides:
+            (self._canary if canary else self._stable)(side.failed or side.invalid)
 
     def _stable(self, bad: bool) -> None:
         self._stable_last.append(not bad)

@@ -5,106 +5,152 @@ Pure: no clock, no network, no files. Fed the same observations it gives the sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
 
+from components.core.errors import IntegrityError
 from components.core.records import RuleResult
 from components.rollout.comparisons import Comparison, ShadowTests, SplitTests
-from components.rollout.evalues import ArmShare, RunningQuantile, weighted_mean
-from components.rollout.margins import BUDGET, LATENCY_LEVELS, SHADOW_SHARE, Margins, step_shares
+from components.rollout.evalues import ArmShare, EProcess
+from components.rollout.harm import Harm
+from components.rollout.labels import Labelled
+from components.rollout.margins import Margins
 from components.rollout.observations import Observation
+from components.rollout.table import (
+    CONTINUE,
+    ENDS,
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    Decided,
+    Verdict,
+    line,
+    row,
+    with_decision,
+)
 from components.rollout.tallies import Tallies
+from components.rollout.timing import Baseline, Slow, Timing
+from components.rollout.units import Units
 
-PASS, FAIL, INCONCLUSIVE, CONTINUE = "pass", "fail", "inconclusive", "continue"
-ENDS = {
-    PASS: "no worse within the margins",
-    FAIL: "traffic back on stable",
-    INCONCLUSIVE: "not proven bad; traffic back on stable",
-    CONTINUE: "going on",
-}
-LEAST_BAD_REQUESTS = 3  # fewer failures of the canary never abort by statistics
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What is decided now: `rule` names what decided, `why` the reason, `text` is one line for people.
-
-    `rules` is the table of the stage, empty while it goes on.
-    """
-
-    outcome: str
-    rule: str
-    text: str
-    rules: tuple[RuleResult, ...] = ()
-    why: str = ""
+__all__ = ["CONTINUE", "ENDS", "FAIL", "INCONCLUSIVE", "PASS", "Judge", "Verdict"]
+STABLE_IN_BAKE = 20  # requests of stable without which a bake compared with nothing
+LABELS = ("log_loss", "auc")
 
 
 class Judge:
     """Collects the evidence of one rollout; a new candidate gets a new judge."""
 
-    def __init__(self, margins: Margins, steps: int) -> None:
-        """`steps`: how many steps of split traffic will share the budget after the shadow."""
-        self.margins = margins
-        self._shares = [SHADOW_SHARE, *step_shares(steps)]
-        self._harm: list[tuple[float, Comparison]] = []
-        self._split_begun = 0
-        self._baseline: dict[bool, list[float]] = {True: [], False: []}
-        self.stage, self.weight = "", 0
-        self.objection: tuple[str, str, str] | None = None
+    def __init__(self, margins: Margins, steps: int, digests: tuple[str, str] = ("", "")) -> None:
+        """A judge that has seen nothing.
+
+        Args:
+            margins: of the recipe.
+            steps: how many steps of split traffic will share the budget after the shadow; a bake is none.
+            digests: of the candidate and of stable; they stand in every verdict.
+        """
+        self.margins, self._whole, self._steps, self._digests = margins, margins, steps, digests
+        self._harm, self._units = Harm(margins, steps), Units()
+        self._before = Baseline()
+        self.stage, self.weight, self._bake = "", 0, False
+        self.objection: Decided | None = None
+
+    def memory(self) -> dict[str, Any]:
+        """The evidence of harm as plain JSON: what a controller that is started anew must not forget."""
+        return {"digests": list(self._digests), "steps": self._steps, "harm": self._harm.memory()}
+
+    @classmethod
+    def resume(cls, margins: Margins, steps: int, digests: tuple[str, str], memory: Mapping[str, Any]) -> Self:
+        """Go on from a memory, in a stage that is begun anew; other digests forget everything.
+
+        Evidence of harm is multiplied, so the guarantee holds for the whole rollout however often its controller
+        died; evidence for a pass is gathered afresh.
+
+        Raises:
+            IntegrityError: it is no memory of a judge, or of one with other steps.
+        """
+        judge = cls(margins, steps, digests)
+        if not isinstance(memory, Mapping) or not isinstance(memory.get("harm"), list):
+            raise IntegrityError("rollout: what was kept of its evidence is none; abort it and start again")
+        if memory.get("digests") == list(digests):
+            if memory.get("steps") != steps:
+                raise IntegrityError(f"rollout: its evidence is of {memory.get('steps')} steps, not {steps}; abort it")
+            judge._harm.recall(memory["harm"])
+        return judge
 
     def baseline(self, seen: Sequence[Observation]) -> None:
-        """Requests that stable alone answered, both versions being up and warm: how fast it usually is."""
-        answered = [one for one in seen if one.own.score is not None]
-        self._baseline = {shadow: [_seconds(one, shadow) for one in answered] for shadow in (True, False)}
+        """Requests that stable alone answered, both versions being up and warm: how it usually is."""
+        self._before = Baseline(seen)
 
     def begin_shadow(self) -> None:
         """Start the mirrored stage."""
-        proof = ShadowTests(self.margins, "proof")
-        self._begin("shadow", 0, self._shares[0], ShadowTests(self.margins, "harm"), proof)
+        self._begin("shadow", 0, self._whole)
+        self._proof: Comparison = ShadowTests(self.margins, "proof")
 
     def begin_step(self, weight: int) -> None:
         """Start a step of split traffic at a weight in percent; evidence for a pass starts afresh."""
-        self._split_begun += 1
-        proof = SplitTests(self.margins, "proof")
-        harm = SplitTests(self.margins, "harm")
-        self._begin(f"step {weight} %", weight, self._shares[self._split_begun], harm, proof)
+        self._begin(f"step {weight} %", weight, self._whole.of_step(self._harm.begin(weight)))
+        self._proof = SplitTests(self.margins, "proof")
 
-    def _begin(self, stage: str, weight: int, share: float, harm: Comparison, proof: Comparison) -> None:
-        self.stage, self.weight, self._proof = stage, weight, proof
-        self._harm.append((share, harm))
+    def begin_bake(self, weight: int) -> None:
+        """Hold a weight after the last step: nothing more has to be proved, and evidence of harm goes on."""
+        self._begin(f"bake {weight} %", weight, self.margins, bake=True)
+
+    def _begin(self, stage: str, weight: int, margins: Margins, bake: bool = False) -> None:
+        self.stage, self.weight, self.margins, self._bake = stage, weight, margins, bake
+        if not bake:
+            self._harm.begin(weight)
         self._routing = ArmShare()
-        self._latency = {
-            name: RunningQuantile(level, self._baseline[weight == 0]) for name, level in LATENCY_LEVELS.items()
-        }
-        self.tallies = Tallies(self.margins)
+        self._timing = Timing(margins, weight == 0, self._before.seconds[weight == 0])
+        self.tallies = Tallies(margins)
 
     def add(self, seen: Observation) -> None:
-        """Take in one request, in order of arrival."""
-        self.tallies.add(seen, self.weight)
-        if not (seen.drawn_arm and abs(seen.weight * 100 - self.weight) <= 1e-6):
-            return  # the caller never learnt the draw, or the weight was just being changed
-        self._routing.update(seen.canary, seen.weight)
-        if self.weight == 0 and seen.canary:
-            return  # a draw that cannot be: the routing check has it
-        slow = {name: flags for name in LATENCY_LEVELS if (flags := self._slow(name, seen)) is not None}
-        shadow = self.weight == 0
-        for _, harm in self._harm:
-            if isinstance(harm, ShadowTests) == shadow:
-                harm.update(seen, slow)
-        self._proof.update(seen, slow)
-        self.tallies.add_slow(seen, slow)
-        if not seen.canary:
-            for tracker in self._latency.values():
-                tracker.update(_seconds(seen, shadow))
+        """Take in one request that has ended, in order of arrival."""
+        drawn = self._drawn(seen)
+        self.tallies.add(seen, self.weight, counts=drawn is not None or not self.margins.sticky)
+        slow = self._timing.ended(seen, drawn is not None)
+        if drawn is None:
+            return
+        self._harm.update(drawn, slow, self.weight == 0)
+        if not self._bake:
+            self._proof.update(drawn, slow)
+        self.tallies.add_slow(drawn, slow)
 
-    def _slow(self, name: str, seen: Observation) -> tuple[bool, bool | None] | None:
-        """Whether each side was slower than it may be at this moment; None while the quantile warms up."""
-        usual = self._latency[name].seconds
-        if usual is None:
-            return None
-        limit = max(usual * self.margins.latency_ratio, usual + self.margins.latency_slack_seconds)
-        own = _seconds(seen, self.weight == 0) > (limit if seen.canary else usual)
-        return own, None if seen.mirrored is None else seen.mirrored.seconds > limit
+    def _drawn(self, seen: Observation) -> Observation | None:
+        """The request with the probability of its draw; None where it tells nothing of the two arms."""
+        if not self._is_draw(seen):
+            return None  # the caller never learnt the draw, or the weight was just being changed
+        if self.margins.sticky and self.weight:
+            if (chance := self._units.chance(seen)) is None:
+                return None
+            seen = replace(seen, weight=chance)
+        self._routing.update(seen.canary, seen.weight)
+        return None if self.weight == 0 and seen.canary else seen  # a draw that cannot be: the routing check has it
+
+    def _is_draw(self, seen: Observation) -> bool:
+        return bool(seen.drawn_arm) and abs(seen.weight * 100 - self.weight) <= 1e-6
+
+    def open(self, arrivals: Sequence[Observation]) -> None:
+        """Look at requests that may not have ended, so that a hang counts as slow once its age passes the limit.
+
+        Args:
+            arrivals: all that arrived after the last one added, in order of arrival; those that have not ended have
+                `open` set and their age in own.seconds. Each is added as well when it has ended and its turn has come.
+
+        Mirrored and sticky traffic is judged when it has ended.
+        """
+        if self.weight and not self.margins.sticky:
+            self._timing.open(arrivals, self._is_draw, self._tell_slow)
+
+    def _tell_slow(self, seen: Observation, slow: Slow) -> None:
+        self._harm.update_slow(seen, slow)
+        if not self._bake:
+            self._proof.update_slow(seen, slow)
+        self.tallies.add_slow(seen, slow)
+
+    def label(self, label: Labelled) -> None:
+        """Take in a label that arrived later, in the order in which labels arrive."""
+        self._harm.label(label)
 
     def object(self, outcome: str, rule: str, reason: str) -> None:
         """What was seen outside the traffic ends the stage: a dead replica, a wrong golden answer. The first counts."""
@@ -116,60 +162,71 @@ class Judge:
 
         Args:
             elapsed_seconds: since the stage began.
-            deadline_seconds: of the stage.
+            deadline_seconds: of the stage; of a bake, how long it is held.
             last: no more traffic will come, whatever the time.
         """
-        for decide in (self._hard, self._unroutable, self._harmful, self._unwell, self._proved):
-            if decided := decide():
-                break
-        else:
-            decided = self._late(last or not elapsed_seconds < deadline_seconds)
+        more = self.margins.extend_seconds if self.tallies.samples(self.weight) and not self._bake else 0.0
+        over = last or not elapsed_seconds < deadline_seconds + more
+        held = elapsed_seconds >= deadline_seconds
+        decided = (
+            self._hard() or self._unroutable() or self._harmful() or self._unwell() or self._proved(held)
+        ) or self._late(over)
+        extended = f" (extended by {more:g} s)" if more and elapsed_seconds >= deadline_seconds else ""
+        time = f"{elapsed_seconds:.1f} of {deadline_seconds:.0f} s{extended}"
+        text = line(decided, self.stage, time, self.margins, self._digests)
         outcome, rule, why = decided
-        text = self._line(outcome, rule, why, elapsed_seconds, deadline_seconds)
-        rules = () if outcome == CONTINUE else self.rules(decided)
-        return Verdict(outcome, rule, text, rules, why)
+        return Verdict(outcome, rule, text, () if outcome == CONTINUE else self.rules(decided), why)
 
-    def _hard(self) -> tuple[str, str, str] | None:
+    def _hard(self) -> Decided | None:
         if self.objection is not None:
             return self.objection
         found = self.tallies.hard_failure()
         return (FAIL, *found) if found else None
 
-    def _unroutable(self) -> tuple[str, str, str] | None:
+    def _unroutable(self) -> Decided | None:
         if self._routing.value >= 1 / self.margins.routing_alpha:
-            return INCONCLUSIVE, "routing", self.tallies.text("routing", self.weight)
+            return INCONCLUSIVE, "routing", self._text("routing")
         if self.tallies.stable_surprise:
             return INCONCLUSIVE, "routing", self.tallies.stable_surprise
         return None
 
-    def _harmful(self) -> tuple[str, str, str] | None:
+    def _harmful(self) -> Decided | None:
         total, worst = self.total_evidence()
         if total < self.margins.evidence:
             return None
-        own = self._harm[-1][1].tests.get(worst)
-        alone = f" ({worst} alone {own.value:.3g})" if own else ""
-        evidence = f"evidence {total:.3g} ≥ {self.margins.evidence:.3g}{alone}"
-        return FAIL, worst, f"{self.tallies.text(worst, self.weight)}, {evidence}"
+        alone = self._harm.alone(worst)
+        largest = f" ({worst} alone {alone:.3g})" if alone is not None else ""
+        return FAIL, worst, f"{self._text(worst)}, evidence {total:.3g} ≥ {self.margins.evidence:.3g}{largest}"
 
-    def _unwell(self) -> tuple[str, str, str] | None:
+    def _unwell(self) -> Decided | None:
         reason = self.tallies.stable_unwell()
         return (INCONCLUSIVE, "stable", reason) if reason else None
 
-    def _proved(self) -> tuple[str, str, str] | None:
+    def _proved(self, held: bool) -> Decided | None:
         if self._missing():
             return None
-        weakest = min(self._proof.tests, key=lambda name: self._proof.tests[name].value)
-        evidence = f"weakest {weakest} {self._proof.tests[weakest].value:.3g} ≥ {self.margins.evidence:.3g}"
-        return PASS, "evidence", f"{self.tallies.text('errors', self.weight)}, {evidence}"
+        if self._bake:
+            total, _ = self.total_evidence()
+            harm = f"evidence of harm {total:.3g} below {self.margins.evidence:.3g}"
+            return (PASS, "held", f"{self._text('errors')}, {harm}") if held else None
+        weakest = min(self._proofs, key=lambda name: self._proofs[name].value)
+        evidence = f"weakest {weakest} {self._proofs[weakest].value:.3g} ≥ {self.margins.evidence:.3g}"
+        return PASS, "evidence", f"{self._text('errors')}, {evidence}"
 
-    def _late(self, over: bool) -> tuple[str, str, str]:
-        lacking = "; ".join(self._missing())
+    def _late(self, over: bool) -> Decided:
+        lacking = "; ".join(self._missing()) or "its time"
+        if over and (degraded := self._degraded()):
+            return INCONCLUSIVE, "stable", degraded
         return (INCONCLUSIVE, "deadline", lacking) if over else (CONTINUE, "evidence", f"still needed: {lacking}")
+
+    @property
+    def _proofs(self) -> dict[str, EProcess]:
+        return {} if self._bake else self._proof.tests
 
     def _missing(self) -> list[str]:
         """What a pass still lacks; empty where nothing does."""
-        lacking = [text for text in (self._samples_lack(), self._slowed(), self.tallies.undrawn_lack()) if text]
-        for name, test in self._proof.tests.items():
+        lacking = [text for text in (self._samples_lack(), self._degraded(), self.tallies.undrawn_lack()) if text]
+        for name, test in self._proofs.items():
             if not test.value >= self.margins.evidence:  # written so that NaN lacks
                 lacking.append(f"{name} {test.value:.3g} of {self.margins.evidence:.3g}")
         return lacking
@@ -181,77 +238,40 @@ class Judge:
 
     def _samples_lack(self) -> str:
         samples, what = self.tallies.samples(self.weight), "mirrored pairs" if self.weight == 0 else "canary requests"
-        return "" if samples >= self._needed else f"{samples} of {self._needed} {what}"
+        if samples < self._needed:
+            return f"{samples} of {self._needed} {what}"
+        stable = self.tallies.arms["stable"].requests
+        return f"{stable} of {STABLE_IN_BAKE} stable requests" if self._bake and stable < STABLE_IN_BAKE else ""
 
-    def _slowed(self) -> str:
-        """Stable itself became slow since the canary came: then "no slower than stable" says little."""
-        usual = self._latency["latency_p50"].seconds
-        baseline = self._baseline[False]
-        if self.weight == 0 or usual is None or len(baseline) < RunningQuantile.WARM_UP:
+    def _degraded(self) -> str:
+        """Stable itself is worse than before the canary came (they share a machine): then no worse says little."""
+        if self.weight == 0:
             return ""
-        before = sorted(baseline)[len(baseline) // 2]
-        if usual <= before * self.margins.stable_slowdown + self.margins.latency_slack_seconds:
-            return ""
-        return f"stable slowed from {before * 1000:.0f} to {usual * 1000:.0f} ms (p50) since the canary came"
+        return self._before.slowed(self._timing, self.margins) or self.tallies.failing_since(self._before)
 
     def total_evidence(self) -> tuple[float, str]:
         """The rollout's evidence of harm, over all metrics and stages so far, and the metric that gives most."""
-        parts: dict[str, float] = {}
-        weighted: list[tuple[float, float]] = []
-        for share, harm in self._harm:
-            for name, test in harm.tests.items():
-                value = test.value
-                if name in ("errors", "invalid") and self.tallies.bad(name) < LEAST_BAD_REQUESTS:
-                    value = min(value, 1.0)
-                weighted.append((BUDGET[name] * share, value))
-                parts[name] = parts.get(name, 0.0) + BUDGET[name] * share * value
-        return weighted_mean(weighted), max(parts, key=lambda name: parts[name]) if parts else ""
+        return self._harm.total()
 
-    def rules(self, decided: tuple[str, str, str]) -> tuple[RuleResult, ...]:
+    def rules(self, decided: Decided) -> tuple[RuleResult, ...]:
         """Every metric of this stage with its evidence, the samples, the routing, and what decided against a pass."""
-        table = [self._proof_rule(name, test.value) for name, test in self._proof.tests.items()]
+        stage, enough = self.stage, self.margins.evidence
+        table = [
+            row(name, test.value >= enough, test.value, enough, stage, self._text(name))
+            for name, test in self._proofs.items()
+        ]
         samples, needed = self.tallies.samples(self.weight), self._needed
-        table.append(
-            self._rule("samples", _shown(samples >= needed), samples, needed, "requests that tell of the canary")
-        )
+        table.append(row("samples", samples >= needed, samples, needed, stage, "requests that tell of the canary"))
         surprise, limit = self._routing.value, 1 / self.margins.routing_alpha
-        text = self.tallies.text("routing", self.weight)
-        table.append(self._rule("routing", _shown(surprise < limit), surprise, limit, text))
+        table.append(row("routing", surprise < limit, surprise, limit, stage, self._text("routing")))
         total, worst = self.total_evidence()
         reason = f"evidence of harm, weighted over all metrics and stages; most from {worst}"
-        harmed = "fail" if total >= self.margins.evidence else "pass"
-        table.append(self._rule("harm", harmed, total, self.margins.evidence, reason))
-        outcome, rule, why = decided
-        if outcome in (FAIL, INCONCLUSIVE):
-            kind = "fail" if outcome == FAIL else "insufficient"
-            table = [row for row in table if row.rule != rule]
-            table.append(RuleResult(rule=rule, outcome=kind, observed=None, limit=None, subject=self.stage, reason=why))
-        return tuple(table)
+        harm = row("harm", total < enough, total, enough, stage, reason)
+        table.append(harm if total < enough else replace(harm, outcome="fail"))
+        return with_decision(table, decided, stage)
 
-    def _proof_rule(self, name: str, value: float) -> RuleResult:
-        return self._rule(
-            name,
-            _shown(value >= self.margins.evidence),
-            value,
-            self.margins.evidence,
-            self.tallies.text(name, self.weight),
-        )
-
-    def _rule(self, name: str, outcome: str, observed: float, limit: float, reason: str) -> RuleResult:
-        return RuleResult(
-            rule=name, outcome=outcome, observed=round(observed, 4), limit=limit, subject=self.stage, reason=reason
-        )
-
-    def _line(self, outcome: str, rule: str, why: str, elapsed: float, deadline: float) -> str:
-        guarantee = f"α {self.margins.alpha:g} for the whole rollout at any number of looks"
-        time = f"{elapsed:.1f} of {deadline:.0f} s"
-        return f"{outcome.upper()}, {self.stage}, {rule}: {why}; {time}; {guarantee}; {ENDS[outcome]}"
-
-
-def _seconds(seen: Observation, shadow: bool) -> float:
-    """What the caller waited; in shadow the time at stable alone, as the mirrored twin's is at the canary alone."""
-    return seen.model_seconds if shadow else seen.own.seconds
-
-
-def _shown(holds: bool) -> str:
-    return "pass" if holds else "insufficient"
+    def _text(self, name: str) -> str:
+        if name in LABELS:
+            margin = self.margins.log_loss if name == "log_loss" else self.margins.auc
+            return f"{self._harm.label_text(name)}, may be worse by {margin:g}"
+        return self.tallies.text(name, self.weight)
