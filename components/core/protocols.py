@@ -47,18 +47,31 @@ class Decision:
     model_seconds: float | None = None  # time at the answering arm; comparable with shadow_seconds
 
 
+@dataclass(frozen=True)
+class GoldenRow:
+    """A row whose score was registered with a version: exact features, text, score 0..1 and absolute tolerance."""
+
+    features: Mapping[str, float | None]
+    text: str
+    score: float
+    tolerance: float
+
+
 class ServingStack(Protocol):
     """The local serving stack as the rollout drives it."""
 
-    def launch(self, arm: str, model_dir: Path, version: str, digest: str) -> None:
+    def launch(self, arm: str, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> None:
         """Begin to start a replica without waiting; `start` with the same arguments then waits for it.
 
         Launching both arms before starting them saves most of the second one's start-up time.
         """
         ...
 
-    def start(self, arm: str, model_dir: Path, version: str, digest: str) -> Served:
-        """Start a replica and wait until it scored a request; TransientError or UserError where it does not."""
+    def start(self, arm: str, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> Served:
+        """Start a replica and wait until it scored a request, and the golden one as registered where it is given.
+
+        TransientError or UserError where it does not.
+        """
         ...
 
     def stop(self, arm: str) -> None:

@@ -35,8 +35,11 @@ def rollout(
     Returns:
         Whether the candidate passed.
     """
+    from contextlib import closing
+    from functools import partial
     from pathlib import Path
 
+    from components.core.ledger import Ledger
     from components.core.records import ModelVersionRef
     from components.core.steps import running
     from components.core.wiring import wired
@@ -47,8 +50,10 @@ def rollout(
         places = [Path(artifact.path) for artifact in (version, training_set, evidence)]
         digests = {"candidate": (ref := ModelVersionRef.read(places[0])).digest, "stable": ref.champion_digest}
         dirs = {role: step.home.models / digest / "model" if digest else None for role, digest in digests.items()}
-        with wired("open_stack")(step, engine, places[1]) as stack:
-            told = roll_out(step.recipe, places[0], places[1], places[2], Path(report.path), stack, dirs)
+        opening = partial(wired("open_stack"), step, engine, places[1])
+        with closing(Ledger(step.home.ledger_url)) as ledger:
+            given = (places[0], places[1], places[2], Path(report.path))
+            told = roll_out(step.recipe, *given, opening, dirs, ledger, run_id)
         report.metadata.update({"digest": told.record_digest, "outcome": told.outcome, "engine": told.engine})
         Path(page.path).write_text(page_markdown(told))
         step.keep(told)

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from components.core.protocols import GoldenRow
 from components.core.records import RuleResult
 from components.rollout.observations import valid_score
+
+
+def golden_row(rows: Sequence[Mapping[str, Any]], scores: Mapping[str, float], tolerance: float) -> GoldenRow | None:
+    """The first of these rows that has a registered score, with it; None where none has.
+
+    A replica is ready when it gives this score again. A tolerance of a half would accept anything: None then too.
+    """
+    for row in rows:
+        if valid_score(score := scores.get(str(row["row_id"]))) and score is not None and tolerance < 0.5:
+            return GoldenRow(dict(row["features"]), str(row["text"]), score, tolerance)
+    return None
 
 
 def golden_rules(

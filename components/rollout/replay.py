@@ -22,7 +22,8 @@ GIVEN, TIME = "request:", "event_timestamp"
 
 @dataclass
 class Replay:
-    """Test rows as they are sent, the score that evaluation gave to each, and its known label.
+    """Test rows as they are sent, the score that evaluation gave to each (`champion`: of the version that it was
+    judged against), and its known label.
 
     A row holds row_id, text, "entities" (join key to value), "features" (name to value, None where there is no
     history) and `replay`: True, and "request" (what else features of the request are computed of) where there are
@@ -33,6 +34,7 @@ class Replay:
     evaluated: dict[str, float]
     outcomes: dict[str, int]
     seed: int = 0
+    champion: dict[str, float] = field(default_factory=dict)
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +58,7 @@ class Replay:
         rows = [row for row in rows if valid_score(evaluated.get(str(row["row_id"])))]
         if not rows:
             raise IntegrityError(f"{evidence}: predictions.parquet scores none of the test rows; evaluate again")
-        return cls(rows, evaluated, outcomes, seed)
+        return cls(rows, evaluated, outcomes, seed, _champion(scored))
 
     def golden(self, count: int) -> list[dict[str, object]]:
         """`count` distinct rows, the same at each call; all of them where there are fewer."""
@@ -70,6 +72,14 @@ class Replay:
     def evaluated_scores(self, rows: list[dict[str, object]]) -> list[float]:
         """The scores that evaluation gave to these rows."""
         return [self.evaluated[str(row["row_id"])] for row in rows]
+
+
+def _champion(scored: pd.DataFrame) -> dict[str, float]:
+    """What evaluation saw the champion give to each row; empty where there was none."""
+    if "champion_score" not in scored.columns:
+        return {}
+    given = zip(scored["row_id"].astype(str), scored["champion_score"].astype(float), strict=True)
+    return {row_id: score for row_id, score in given if valid_score(score)}
 
 
 def _request(row: Mapping[str, object], ref: TrainingSetRef) -> dict[str, object]:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from components.core.errors import IntegrityError, PolicyRefusal
+from components.core.ledger import Ledger
 from components.core.protocols import ServingStack
 from components.core.publish import publishing, verify
 from components.core.recipe import Recipe
 from components.core.records import Evidence, ModelVersionRef, RolloutReport, TrainingSetRef
 from components.models.feature_source import FeatureSource, check_source
 from components.models.files import model_digest, read_signature
+from components.rollout.controller import Controller, order_of
+from components.rollout.journal import About, Journal, hold
 from components.rollout.margins import Margins
 from components.rollout.replay import Replay
 from components.rollout.slo import check_slo_settings
 from components.rollout.stages import Stages
+from components.rollout.steering import Steered, Watch
 from components.rollout.traffic import Traffic
-from components.rollout.verdict import FAIL, INCONCLUSIVE, PASS
-
-OUTCOMES = {PASS: "passed", FAIL: "rolled_back", INCONCLUSIVE: "inconclusive"}
 
 
 def roll_out(
@@ -29,11 +31,16 @@ def roll_out(
     training_set: Path,
     evidence: Path,
     out: Path,
-    stack: ServingStack,
+    open_stack: Callable[[], AbstractContextManager[ServingStack]],
     model_dirs: Mapping[str, Path | None],
+    ledger: Ledger,
+    run_id: str,
     now: Callable[[], float] = time.monotonic,
 ) -> RolloutReport:
-    """Roll the version out on `stack` and publish the report at `out`.
+    """Roll the version out and publish the report at `out`.
+
+    Called again after it was killed anywhere, it goes on in the state that the ledger holds and reaches the same end; a
+    rollout that ended is published again as it ended, without serving anything.
 
     Args:
         recipe: sections rollout, serving and model are read.
@@ -41,8 +48,10 @@ def roll_out(
         training_set: published folder with test.parquet, the rows that are replayed.
         evidence: published folder with predictions.parquet, the scores that the candidate has to give again.
         out: folder to publish; its record.json is the RolloutReport.
-        stack: an open serving stack; the caller closes it. A canary left on it is stopped first.
+        open_stack: opens the serving stack once this is the one controller. A canary left on it is stopped first.
         model_dirs: "candidate" and "stable" (None where there is no champion).
+        ledger: holds the rollout's state.
+        run_id: the run that asks; with version, champion and recipe it names the rollout.
         now: seconds, monotonic.
 
     Returns:
@@ -50,33 +59,37 @@ def roll_out(
 
     Raises:
         UserError: settings with which nothing could be shown.
-        PolicyRefusal: the gate did not let the version through.
+        PolicyRefusal: the gate did not let the version through, or the machine has no room for both versions.
         IntegrityError: model, version, evidence and training set do not belong together, or a version reads other
             features than would be served.
-        TransientError: the stack failed, and not through the candidate; traffic is on stable, run again.
+        TransientError: the stack failed, and not through the candidate, or another controller leads this model's
+            rollout; traffic is on stable, run again.
     """
     ref = preflight(recipe, version, training_set, evidence, model_dirs)
-    replay = Replay.read(training_set, evidence, recipe.rollout.seed)
-    traffic = Traffic(stack, replay, recipe, {"stable": ref.champion_version, "canary": ref.version}, now)
-    stages = Stages(recipe, ref, stack, traffic, model_dirs)
-    end = stages.go()
-    report = RolloutReport(
-        outcome=OUTCOMES[end.outcome],
-        reason=end.text,
-        engine=stages.engine,
-        candidate_version=ref.version,
-        candidate_digest=ref.digest,
-        stable_version=ref.champion_version,
-        stable_digest=ref.champion_digest,
-        rules=tuple(stages.rules),
-        timeline=tuple(traffic.timeline),
-        requests=traffic.requests,
-        failed_requests=traffic.failed_requests,
-        latency_ms=traffic.latency_ms(),
-    )
+    about = About(run_id, ref.name, ref.version, ref.digest, ref.champion_version, ref.champion_digest, recipe.digest)
+    with hold(ledger, about, order_of(recipe, not ref.champion_version)) as journal:
+        if (report := journal.report) is None:
+            replay = Replay.read(training_set, evidence, recipe.rollout.seed)
+            with open_stack() as stack:
+                report = _lead(recipe, ref, stack, replay, model_dirs, journal, now)
     with publishing(out, outcome=report.outcome) as folder:
         report.write(folder)
     return report
+
+
+def _lead(
+    recipe: Recipe,
+    ref: ModelVersionRef,
+    stack: ServingStack,
+    replay: Replay,
+    model_dirs: Mapping[str, Path | None],
+    journal: Journal,
+    now: Callable[[], float],
+) -> RolloutReport:
+    steered = Steered(stack)
+    traffic = Traffic(steered, replay, recipe, {"stable": ref.champion_version, "canary": ref.version}, now)
+    with Watch(journal, steered):
+        return Controller(Stages(recipe, ref, steered, traffic, model_dirs), journal).go()
 
 
 def preflight(
@@ -98,7 +111,7 @@ def preflight(
         _same(f"the {role} version and its directory", digest, model_digest(directory))
         source = FeatureSource.of(rows, recipe.features.model_inputs)
         check_source(read_signature(directory), source, f"the {role} version", exact=role == "candidate")
-    if ref.champion_version:
+    if ref.champion_version and recipe.rollout.strategy == "canary":
         Margins.of(recipe)
     else:
         check_slo_settings(recipe.rollout)

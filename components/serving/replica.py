@@ -132,11 +132,29 @@ class Replica:
         self.seconds_to_ready = time.monotonic() - self._started
         return self.served
 
-    def stop(self, in_flight: Callable[[], int]) -> None:
-        """Wait until the router has no request for it in flight, then end it."""
-        if self.alive:
-            wait_until(lambda: not self.alive or in_flight() == 0, DRAIN_SECONDS, every=0.05)
-        end(self._process, STOP_SECONDS)
+    def stop(self, in_flight: Callable[[], int], quiet_seconds: float = 0.0) -> None:
+        """Wait until the router has had no request for it in flight for `quiet_seconds`, then end it.
+
+        A request that was decided on before the arm was taken out may reach the router a moment later: one look that
+        finds nothing in flight is not enough where there is traffic.
+        """
+        try:
+            if self.alive:
+                self.drain(in_flight, quiet_seconds)
+        finally:  # also where the router cannot tell
+            end(self._process, STOP_SECONDS)
+
+    def drain(self, in_flight: Callable[[], int], quiet_seconds: float) -> bool:
+        """Wait until there was nothing in flight for so long, at most DRAIN_SECONDS; whether there was."""
+        since = time.monotonic()
+
+        def quiet() -> bool:
+            nonlocal since
+            if busy := in_flight():
+                since = time.monotonic()
+            return not self.alive or (not busy and time.monotonic() - since >= quiet_seconds)
+
+        return wait_until(quiet, DRAIN_SECONDS, every=0.05)
 
     def _scores(self) -> bool:
         """Whether a scoring request with an empty text comes back with finite label probabilities of this version."""

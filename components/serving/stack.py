@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -17,14 +18,16 @@ from components.core.errors import TransientError, UserError
 from components.core.home import Home
 from components.core.paths import PROJECT_ROOT
 from components.core.processes import end, free_port, spawn, tail, wait_until
-from components.core.protocols import Decision, Served
+from components.core.protocols import Decision, GoldenRow, Served
 from components.core.recipe import Recipe
 from components.serving.control import ARMS, CANARY, STABLE, ArmState, ServingState, write_state
 from components.serving.decision_log import DECISION_LOG
 from components.serving.engines import Choice, choose
 from components.serving.golden import score_rows
 from components.serving.load import Drive
-from components.serving.replica import Replica, ReplicaSpec
+from components.serving.replica import ReplicaSpec
+from components.serving.replicas.interface import Golden
+from components.serving.replicas.local import LocalReplica, LocalReplicas
 from components.serving.router.envoy import Envoy
 from components.serving.router.interface import ALL_ON_STABLE, Backend
 from components.serving.scoring_service import ServiceConfig
@@ -32,6 +35,7 @@ from components.serving.shadows import Shadows, pending
 
 SERVICE_START_SECONDS = 90.0
 IN_FORCE_SECONDS = 15.0
+QUIET_SECONDS = 0.5  # without a request at the router, before a replica is ended
 
 Row = Mapping[str, object]
 
@@ -76,7 +80,8 @@ class LocalStack:
         self._folder = home.run(run_id) / "serving"
         self.decision_log = home.root / DECISION_LOG
         self.router = Envoy(self._folder / "envoy", self._log("envoy"), recipe.serving.request_timeout_seconds)
-        self._replicas: dict[str, Replica] = {}
+        self._replicas: dict[str, LocalReplica] = {}
+        self._changing = threading.RLock()  # the way back may be asked for from another thread
         self._state = ServingState()
         self._service: subprocess.Popen[bytes] | None = None
         self._exit = ExitStack()
@@ -116,7 +121,7 @@ class LocalStack:
             stack.callback(self._end_service)
         self._replicas.clear()
 
-    def launch(self, arm: str, model_dir: Path, version: str, digest: str) -> None:
+    def launch(self, arm: str, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> None:
         """Begin to start a replica without waiting; `start` with the same arguments waits for it.
 
         Raises:
@@ -131,52 +136,71 @@ class LocalStack:
         spec = ReplicaSpec(
             arm, self._recipe.model.name, self._recipe.model.family, model_dir, version, digest, self._recipe.serving
         )
-        self._replicas[arm] = Replica.launch(spec, self.choice.engine, self._log(f"{self.choice.engine.name}-{arm}"))
+        replicas = LocalReplicas(self.choice.engine, self._home.run(self._run_id) / "logs")
+        self._replicas[arm] = replicas.launch(spec, _golden(golden))
 
-    def start(self, arm: str, model_dir: Path, version: str, digest: str) -> Served:
-        """Start a replica, wait until it scored a request, and route its arm to it.
+    def start(self, arm: str, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> Served:
+        """Start a replica, wait until it scored a request (the golden one as registered), and route its arm to it.
 
         Raises:
             IntegrityError: the files are not those that the digest names.
             UserError: the engine cannot serve this model.
-            TransientError: the server ended or was not ready in time; nothing of it is left running.
+            TransientError: the server ended, was not ready in time, or scores the golden request otherwise than
+                registered; nothing of it is left running.
         """
         replica = self._replicas.get(arm)
-        if replica is None or (replica.spec.model_dir, replica.spec.version, replica.spec.digest) != (
-            model_dir, version, digest,
-        ):  # fmt: skip
-            self.launch(arm, model_dir, version, digest)
+        asked = (model_dir, version, digest, _golden(golden))
+        if replica is None or (*_identity(replica), replica.golden) != asked:
+            self.launch(arm, model_dir, version, digest, golden)
             replica = self._replicas[arm]
         try:
             with engine_time(f"{self.choice.engine.name} start-up"):
                 served = replica.wait_ready()
         except BaseException:
-            self._replicas.pop(arm).stop(lambda: 0)
+            if self._replicas.get(arm) is replica:
+                del self._replicas[arm]
+            replica.stop(lambda: 0)
             raise
-        self.router.set_arm(arm, Backend("127.0.0.1", replica.port))
-        about = ArmState(
-            name=self._recipe.model.name,
-            version=version,
-            digest=digest,
-            model_dir=str(model_dir.absolute()),
-            family=self._recipe.model.family,
-            served_name=served.served_name,
-            threshold=self._recipe.serving.threshold,
-        )
-        self._change(arms={**self._state.arms, arm: about})
+        with self._changing:
+            self.router.set_arm(arm, Backend("127.0.0.1", replica.replica.port))
+            self._change(arms={**self._state.arms, arm: self._about(served)})
         return served
 
     def stop(self, arm: str) -> None:
         """Take the arm out of the draw, wait for its requests in flight, then end its server."""
         if arm not in self._replicas:
             return
-        if arm in self._state.arms:
-            if arm == CANARY:
-                self.router.set_weights(ALL_ON_STABLE)
-                self._change(weight=0.0, shadow=False)
-            self._change(arms={name: about for name, about in self._state.arms.items() if name != arm})
-        self._replicas.pop(arm).stop(lambda: self.router.active(arm))
-        self.router.set_arm(arm, None)
+        with self._changing:
+            if routed := arm in self._state.arms:
+                if arm == CANARY:
+                    self.router.set_weights(ALL_ON_STABLE)
+                    self._change(weight=0.0, shadow=False)
+                self._change(arms={name: about for name, about in self._state.arms.items() if name != arm})
+        if (replica := self._replicas.pop(arm, None)) is not None:
+            replica.stop(lambda: self.router.active(arm), QUIET_SECONDS if routed else 0.0)
+            self.router.set_arm(arm, None)
+
+    def take_over(self) -> LocalReplica:
+        """Make the canary the stable arm with all traffic; returns the old stable replica, idle and still up.
+
+        No request is lost: draws go to the canary first, the old stable is drained at the router, then its arm points
+        to the new version and draws go to it by that arm.
+
+        Raises:
+            UserError: there is no stable and canary to change.
+            TransientError: the change is not in force; draws still go to the canary.
+        """
+        stable, canary = self._replica(STABLE), self._replica(CANARY)
+        self.set_shadow(False)
+        self.set_weight(100)
+        stable.replica.drain(lambda: self.router.active(STABLE), QUIET_SECONDS)
+        with self._changing:
+            self.router.set_arm(STABLE, Backend("127.0.0.1", canary.replica.port))
+            self._change(arms={STABLE: self._about(canary.served)}, weight=0.0)
+            self._replicas = {STABLE: canary}
+        canary.replica.drain(lambda: self.router.active(CANARY), QUIET_SECONDS)
+        self.router.set_arm(CANARY, None)
+        return stable
 
     def served(self, arm: str) -> Served:
         """The record of an arm's replica; UserError where there is none."""
@@ -197,8 +221,9 @@ class LocalStack:
             raise UserError(f"weight {percent}: a percentage between 0 and 100")
         if percent and CANARY not in self._state.arms:
             raise UserError(f"weight {percent}: no canary is being served; start one first")
-        self.router.set_weights({STABLE: 100 - percent, CANARY: percent})
-        self._change(weight=percent / 100)
+        with self._changing:
+            self.router.set_weights({STABLE: 100 - percent, CANARY: percent})
+            self._change(weight=percent / 100)
 
     def set_shadow(self, on: bool) -> None:
         """Whether each decision that stable answers is also asked of the canary; in force when this returns."""
@@ -231,9 +256,20 @@ class LocalStack:
         """
         timeout = self._recipe.serving.request_timeout_seconds
         with engine_time("replay"):
-            return score_rows(self._replica(arm), self.router_url, rows, timeout)
+            return score_rows(self._replica(arm).replica, self.router_url, rows, timeout)
 
-    def _replica(self, arm: str) -> Replica:
+    def _about(self, served: Served) -> ArmState:
+        return ArmState(
+            name=self._recipe.model.name,
+            version=served.version,
+            digest=served.digest,
+            model_dir=str(served.model_dir.absolute()),
+            family=self._recipe.model.family,
+            served_name=served.served_name,
+            threshold=self._recipe.serving.threshold,
+        )
+
+    def _replica(self, arm: str) -> LocalReplica:
         if arm not in self._replicas:
             raise UserError(f"arm {arm!r}: not being served; start it first")
         return self._replicas[arm]
@@ -270,10 +306,11 @@ class LocalStack:
     def _change(self, **values: Any) -> None:
         """Bring a changed state into force at the service, and read it back."""
         self._wait_for_service()
-        self._state = replace(self._state, **values, generation=self._state.generation + 1)
-        self._publish_state()
-        wanted = self._state.generation
-        if not wait_until(lambda: self.health().get("generation") == wanted, IN_FORCE_SECONDS, every=0.02):
+        with self._changing:
+            self._state = replace(self._state, **values, generation=self._state.generation + 1)
+            self._publish_state()
+            wanted = self._state.generation
+        if not wait_until(lambda: self.health().get("generation", -1) >= wanted, IN_FORCE_SECONDS, every=0.02):
             said = self.health().get("state_error") or "no answer"
             log = self._log("scoring-service")
             raise TransientError(f"the scoring service did not take the change ({said}); see {log}")
@@ -299,3 +336,12 @@ class LocalStack:
 
     def _log(self, name: str) -> Path:
         return self._home.run(self._run_id) / "logs" / f"{name}.log"
+
+
+def _golden(row: GoldenRow | None) -> Golden | None:
+    return None if row is None else Golden(row.features, row.text, row.score, row.tolerance)
+
+
+def _identity(replica: LocalReplica) -> tuple[Path, str, str]:
+    spec = replica.replica.spec
+    return spec.model_dir, spec.version, spec.digest

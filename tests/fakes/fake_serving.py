@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from components.core.errors import TransientError
-from components.core.protocols import Decision, Served
+from components.core.protocols import Decision, GoldenRow, Served
 
 LABELS = ("no", "yes")
 LOOK_SECONDS = 0.1
@@ -89,11 +89,11 @@ class FakeServing:
         self.replicas: dict[str, _Replica] = {}
         self._random = random.Random(self.seed)
 
-    def launch(self, arm: str, model_dir: Path, version: str, digest: str) -> None:
+    def launch(self, arm: str, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> None:
         """Nothing to be done ahead."""
         self._call("launch", arm)
 
-    def start(self, arm: str, model_dir: Path, version: str, digest: str) -> Served:
+    def start(self, arm: str, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> Served:
         """Start a replica, in two seconds of the fake clock."""
         self._call("start", arm)
         behaviour = self.behaviours.get(arm, Behaviour())

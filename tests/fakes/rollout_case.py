@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import uuid
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from components.core.home import Home
+from components.core.ledger import Ledger
 from components.core.publish import publishing
 from components.core.recipe import Recipe, parse_recipe
 from components.core.records import Evidence, ModelVersionRef, RolloutReport, SplitRef, TrainingSetRef
@@ -50,10 +53,17 @@ class Case:
     evidence: Path
     model_dirs: dict[str, Path | None]
 
-    def run(self, stack: FakeServing, out: str = "report") -> RolloutReport:
-        """Roll out on the fake, with the fake's clock."""
+    @property
+    def ledger_url(self) -> str:
+        """The ledger of the case."""
+        return f"sqlite:///{self.root / 'ledger.db'}"
+
+    def run(self, stack: FakeServing, out: str = "report", run_id: str = "") -> RolloutReport:
+        """Roll out on the fake, with the fake's clock; a rollout of its own unless a run is named."""
         folders = (self.version, self.training_set, self.evidence, self.root / out)
-        return roll_out(self.recipe, *folders, stack, self.model_dirs, now=stack.clock)
+        with closing(Ledger(self.ledger_url)) as ledger:
+            asked = (self.model_dirs, ledger, run_id or uuid.uuid4().hex, stack.clock)
+            return roll_out(self.recipe, *folders, lambda: nullcontext(stack), *asked)
 
     def with_version(self, **changes: Any) -> Case:
         """The same with fields of the version's record changed."""

@@ -8,6 +8,6 @@ entry that is there. A lease with a fencing token keeps a writer that was paused
 from components.core.ledger.book import Ledger
 from components.core.ledger.chain import Anchor
 from components.core.ledger.entries import GENESIS, Entry
-from components.core.ledger.leases import Lease
+from components.core.ledger.leases import Lease, StaleLeaseError
 
-__all__ = ["GENESIS", "Anchor", "Entry", "Lease", "Ledger"]
+__all__ = ["GENESIS", "Anchor", "Entry", "Lease", "Ledger", "StaleLeaseError"]

@@ -12,7 +12,7 @@ from components.core.digest import canonical_json
 from components.core.errors import IntegrityError, PolicyRefusal, TransientError
 from components.core.ledger.chain import Anchor, walk
 from components.core.ledger.entries import COLUMNS, GENESIS, Entry, entry_hash, from_row
-from components.core.ledger.leases import HeldError, Lease, check, give_back, new_holder, take
+from components.core.ledger.leases import HeldError, Lease, check, give_back, held_by, new_holder, renew, take
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -132,6 +132,16 @@ class Ledger:
         finally:
             with suppress(TransientError, IntegrityError), self._transaction() as connection:  # else it runs out
                 give_back(connection, lease)
+
+    def renew(self, lease: Lease, seconds: float = LEASE_SECONDS) -> Lease:
+        """Hold a lease on for `seconds` from now, with the same token; TransientError where somebody took it over."""
+        with self._transaction() as connection:
+            return renew(connection, lease, seconds, self._now(connection))
+
+    def holder(self, name: str) -> str:
+        """Who holds a lease now (host:process:number), "" where nobody does."""
+        with self._reading() as connection:
+            return held_by(connection, name, self._now(connection))
 
     def close(self) -> None:
         """Give the connections back."""

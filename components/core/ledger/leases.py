@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
@@ -64,6 +64,23 @@ def check(connection: sa.Connection, lease: Lease) -> None:
     if found is None or (found.holder, found.token) != (lease.holder, lease.token):
         who = (found.holder if found else "") or "another"
         raise StaleLeaseError(f"{lease.name}: {who} took over meanwhile; nothing was written; run again")
+
+
+def renew(connection: sa.Connection, lease: Lease, seconds: float, now: float) -> Lease:
+    """The same lease, token and all, for `seconds` from now; StaleLeaseError where somebody took it over."""
+    check(connection, lease)
+    renewed = replace(lease, expires=now + seconds)
+    mine = (LEASES.c.name == lease.name) & (LEASES.c.token == lease.token)
+    connection.execute(LEASES.update().where(mine).values(expires=renewed.expires))
+    return renewed
+
+
+def held_by(connection: sa.Connection, name: str, now: float) -> str:
+    """Who holds a lease (host:process:number); "" where nobody does, it ran out, or its process of this host died."""
+    found = connection.execute(sa.select(LEASES).where(LEASES.c.name == name)).first()
+    if found is None or now >= found.expires or _is_dead(found.holder):
+        return ""
+    return str(found.holder)
 
 
 def give_back(connection: sa.Connection, lease: Lease) -> None:

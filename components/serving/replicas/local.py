@@ -16,13 +16,17 @@ from components.serving.replicas.probes.ready import problem
 
 @dataclass(frozen=True)
 class LocalReplicas:
-    """Starts them with one engine; logs go to `logs`."""
+    """Starts them with one engine; logs go to `logs`, appended to where a replica is started again."""
 
     engine: Engine
     logs: Path
 
-    def launch(self, spec: ReplicaSpec, golden: Golden) -> LocalReplica:
-        """Check the files and start the server; call it from a thread that lives as long as the replica."""
+    def launch(self, spec: ReplicaSpec, golden: Golden | None) -> LocalReplica:
+        """Check the files and start the server; call it from a thread that lives as long as the replica.
+
+        Args:
+            golden: None where no score was registered: ready is then any finite score.
+        """
         return LocalReplica(Replica.launch(spec, self.engine, self.logs / f"{self.engine.name}-{spec.arm}.log"), golden)
 
 
@@ -31,7 +35,7 @@ class LocalReplica:
     """One process."""
 
     replica: Replica
-    golden: Golden
+    golden: Golden | None
 
     @property
     def served(self) -> Served:
@@ -46,11 +50,13 @@ class LocalReplica:
     def wait_ready(self) -> Served:
         """Wait until it scores at all, then ask the golden request."""
         served = self.replica.wait_ready()
+        if self.golden is None:
+            return served
         if wrong := problem(self.golden.request(self.replica.renderer, served.served_name, served.url)):
             self.stop(lambda: 0)
             raise TransientError(f"{served.engine} for {served.served_name}: {wrong}; see {self.replica.log}")
         return served
 
-    def stop(self, in_flight: Callable[[], int | None]) -> None:
+    def stop(self, in_flight: Callable[[], int | None], quiet_seconds: float = 0.0) -> None:
         """Drain at the router, then end the process."""
-        self.replica.stop(lambda: in_flight() or 0)
+        self.replica.stop(lambda: in_flight() or 0, quiet_seconds)

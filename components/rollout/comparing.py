@@ -1,0 +1,124 @@
+"""The stages in which two versions answer the same traffic: shadow, steps of weight and the bake."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+
+from components.core.errors import TransientError
+from components.rollout import states
+from components.rollout.observations import Observation
+from components.rollout.stages import Stages
+from components.rollout.traffic import Look
+from components.rollout.verdict import CONTINUE, FAIL, INCONCLUSIVE, PASS, Judge, Verdict
+
+SENTINEL_SECONDS = 5.0  # how often a canary under traffic is asked a few golden rows again
+SENTINEL_ROWS = 4
+
+
+class Comparison:
+    """Drives traffic and feeds the judge, one stage after another."""
+
+    def __init__(self, stages: Stages, judge: Judge) -> None:
+        """The judge has its baseline."""
+        self._stages, self._judge = stages, judge
+        self._stack, self._traffic, self._rollout = stages.stack, stages.traffic, stages.recipe.rollout
+        self._sentinel_at = 0
+
+    def skip(self, weight: int) -> None:
+        """A stage that was proved before: its share of the error budget stays spent, without evidence of harm."""
+        if weight:
+            self._judge.begin_step(weight)
+        else:
+            self._judge.begin_shadow()
+
+    def stage(self, weight: int, bake_seconds: float = 0.0) -> Verdict:
+        """Shadow (weight 0), one step, or the bake, which lasts its time whatever is proved before."""
+        self.skip(weight)
+        self._stack.set_shadow(weight == 0)
+        self._stack.set_weight(weight)
+        self._traffic.weight = weight
+        begins = f"{weight} % of draws to the canary" if weight else "stable answers, the canary is asked the same"
+        self._traffic.note(self._judge.stage, begins)
+        verdict = self._baked(self._watch(bake_seconds)) if bake_seconds else self._watch(0.0)
+        self._traffic.note(self._judge.stage, verdict.text, verdict.outcome)
+        self._stages.rules += verdict.rules
+        return verdict
+
+    def _watch(self, bake_seconds: float) -> Verdict:
+        """Send traffic and look at all that is new, until the judge decides or the time is over."""
+        traffic, judge, began = self._traffic, self._judge, self._traffic.seconds
+        seconds = bake_seconds or self._rollout.deadline_seconds
+        asked, verdict = began, judge.verdict(0.0, seconds)
+
+        def look(fresh: Sequence[Observation]) -> bool:
+            nonlocal asked, verdict
+            for seen in fresh:
+                judge.add(seen)
+            self._check_alive()
+            elapsed = traffic.seconds - began
+            verdict = judge.verdict(elapsed, seconds)
+            going = verdict.outcome == CONTINUE or (bake_seconds > elapsed and verdict.outcome == PASS)
+            if going and began + elapsed - asked >= SENTINEL_SECONDS:
+                asked = began + elapsed
+                traffic.note(judge.stage, verdict.why)
+                self._sentinel()
+            if verdict.outcome == FAIL:
+                self._weight_off()
+            return not going or self._stack.stopped
+
+        self._drive(math.ceil(seconds * self._rollout.requests_per_second), look)
+        self._stack.check()
+        if verdict.outcome == CONTINUE:
+            verdict = judge.verdict(traffic.seconds - began, seconds, last=True)
+        return verdict
+
+    def _baked(self, verdict: Verdict) -> Verdict:
+        """The steps proved the canary; the bake only has to hold, on enough requests. No data never passes."""
+        if verdict.outcome == FAIL or (verdict.outcome == INCONCLUSIVE and verdict.rule != "deadline"):
+            return verdict
+        judge, samples = self._judge, self._judge.tallies.samples(self._judge.weight)
+        if samples < self._rollout.min_canary_requests:
+            return verdict
+        total, _ = judge.total_evidence()
+        errors = judge.tallies.text("errors", judge.weight)
+        held = f"{errors}, evidence of harm {total:.3g} below {judge.margins.evidence:.3g}"
+        text = f"PASS, {states.BAKE}, held: {held} for {self._rollout.bake_seconds:g} s; all traffic may follow"
+        rules = judge.rules((PASS, "held", held))
+        kept = tuple(rule for rule in rules if rule.rule in ("samples", "routing", "harm"))
+        return Verdict(PASS, "held", text, kept, held)
+
+    def _drive(self, requests: int, look: Look) -> None:
+        """All requests until the time is over; where the stack raises and the canary is dead, the canary did it."""
+        try:
+            self._traffic.drive(requests, look)
+        except TransientError:
+            self._stack.check()
+            self._check_alive()
+            if self._judge.objection is None:
+                raise
+
+    def _weight_off(self) -> None:
+        """At once, while requests are still under way; the way back makes sure of it."""
+        with suppress(Exception):
+            self._stack.set_weight(0)
+
+    def _check_alive(self) -> None:
+        """Do both replicas live?"""
+        if not self._stack.alive("canary"):
+            self._judge.object(FAIL, "alive", "the canary's replica died")
+        elif not self._stack.alive("stable"):
+            self._judge.object(INCONCLUSIVE, "stable", "stable's replica died")
+
+    def _sentinel(self) -> None:
+        """A few golden rows again, in turn: a canary may be well at first and then wrong.
+
+        Answers that do not come are left to the statistics, which compare them with stable's.
+        """
+        every = self._stages.golden_rows
+        rows = [every[(self._sentinel_at + step) % len(every)] for step in range(SENTINEL_ROWS)]
+        self._sentinel_at += SENTINEL_ROWS
+        _, parity = self._stages.ask_golden("canary", rows, self._judge.stage)
+        if parity.outcome == "fail":
+            self._judge.object(FAIL, parity.rule, parity.reason)
