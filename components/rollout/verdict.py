@@ -35,6 +35,7 @@ from components.rollout.units import Units
 
 __all__ = ["CONTINUE", "ENDS", "FAIL", "INCONCLUSIVE", "PASS", "Judge", "Verdict"]
 STABLE_IN_BAKE = 20  # requests of stable without which a bake compared with nothing
+NEARLY = 0.95  # the last request of a bake comes a little before its time is over
 LABELS = ("log_loss", "auc")
 
 
@@ -167,7 +168,7 @@ class Judge:
         """
         more = self.margins.extend_seconds if self.tallies.samples(self.weight) and not self._bake else 0.0
         over = last or not elapsed_seconds < deadline_seconds + more
-        held = elapsed_seconds >= deadline_seconds
+        held = elapsed_seconds >= deadline_seconds * (NEARLY if last else 1)
         decided = (
             self._hard() or self._unroutable() or self._harmful() or self._unwell() or self._proved(held)
         ) or self._late(over)
