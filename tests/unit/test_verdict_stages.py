@@ -65,9 +65,9 @@ def test_harm_that_began_in_a_step_goes_on_in_the_bake():
     judge.begin_step(50)
     _feed(judge, 100)
     judge.begin_bake(95)
-    for number in range(160):
+    for number in range(260):
         judge.add(_seen("stable" if number % 20 == 0 else "canary", 0.95, failed=number % 20 != 0 and number % 2 == 0))
-    verdict = judge.verdict(8.0, 60.0)
+    verdict = judge.verdict(13.0, 60.0)
     assert (verdict.outcome, verdict.rule) == (FAIL, "errors")
 
 
