@@ -11,13 +11,13 @@ EVERY_SECONDS = 0.5
 
 
 class Beat:
-    """A rank's own sign; `touch` costs a clock reading in most steps."""
+    """A rank's own sign; `show` costs a clock reading in most steps."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._path, self._next = folder / f"rank-{rank}", 0.0
         folder.mkdir(parents=True, exist_ok=True)
 
-    def touch(self) -> None:
+    def show(self) -> None:
         """This rank went on; called after steps and between the parts of long work, never from a thread."""
         now = time.monotonic()
         if now >= self._next:

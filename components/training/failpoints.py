@@ -33,6 +33,7 @@ POINTS = {
     "save.shard": "one file of a rank's share is written",
     "save.extras": "averages, state and record are written",
     "save.part": "a rank's list of its files is written",
+    "save.collected": "the lists of all ranks are taken out of the folder",
     "save.sealed": "the manifest is written and not yet published",
     "save.published": "the checkpoint is published",
     "save.pointed": "newest.json names the checkpoint",

@@ -109,7 +109,8 @@ def train_to_the_end(job: Job, gang: Gang, log: Path, follower: Follower) -> Non
             )
             if wait is None:
                 raise TransientError(
-                    f"training failed {tries.used} times ({reason}); run again to continue from {_place(job)}; log: {log}"
+                    f"training failed {tries.used} times ({reason}); run again to continue from {_place(job)};"
+                    f" log: {log}"
                 )
             _sleep(wait, notice)
 
@@ -184,7 +185,7 @@ def _noticing() -> Iterator[Notice]:
         yield notice
         return
 
-    def hear(number: int, frame: object) -> None:
+    def hear(number: int, frame: object) -> None:  # noqa: ARG001 - a signal handler's signature
         notice.given_at = notice.given_at or time.monotonic()
 
     before = signal.signal(signal.SIGTERM, hear)

@@ -80,7 +80,7 @@ class Saver:
             IntegrityError: some exist and none can be used, or the ranks see different folders.
         """
         rank, folder = self._rank, self._job.folder
-        self._beat.touch()
+        self._beat.show()
         if rank.chief:
             clear_leftovers(folder)
             self._job.preempted_file.unlink(missing_ok=True)
@@ -124,7 +124,7 @@ class Saver:
             SystemExit: with PREEMPTED, after a checkpoint; with ROLLED_BACK, for a start from the one before.
         """
         reached("rank.step")
-        self._beat.touch()
+        self._beat.show()
         self._surface()
         done, training = self._rank.state.step, self._training
         is_due = done % training.checkpoint_every_steps == 0
@@ -230,6 +230,7 @@ class Saver:
         for path in parts:
             files |= json.loads(path.read_text())
             path.unlink()
+        reached("save.collected")
         return files
 
     def _agree_on_newest(self) -> tuple[Found | None, list[int]]:
@@ -268,7 +269,7 @@ class Saver:
         except IntegrityError as error:
             return None, one_line(error)
         finally:
-            self._beat.touch()
+            self._beat.show()
         return found, ""
 
     def _load(self, found: Found) -> None:
@@ -284,7 +285,7 @@ class Saver:
             self._engine.load(found.folder)
         rank.average.load(load_file(found.folder / AVERAGES))
         rank.state = type(rank.state).from_json((found.folder / STATE).read_text())
-        self._beat.touch()
+        self._beat.show()
 
     def _talk(self, done: int) -> tuple[bool, bool]:
         """Ask all ranks: is one told to end, are the minutes over, was a loss no number; and when to ask again."""

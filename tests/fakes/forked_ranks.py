@@ -65,7 +65,6 @@ class ForkedRanks:
     def _wait(self, seconds: float, watch: Watch) -> int:
         deadline = time.monotonic() + seconds
         running = list(self.pids)
-        told = False
         while running:
             for pid in list(running):
                 done, status = os.waitpid(pid, os.WNOHANG)
@@ -74,7 +73,7 @@ class ForkedRanks:
                     self.pids.remove(pid)
                     if code := os.waitstatus_to_exitcode(status):
                         return code
-            watch(os.getpid() if not told else 0)
+            watch(self.pids[0] if self.pids else os.getpid())
             if time.monotonic() > deadline:
                 raise TransientError("training did not end in time; raise training.timeout_minutes")
             time.sleep(0.01)

@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from components.core.errors import TransientError, UserError
-from components.core.recipe import Recipe
 from components.core.records import ModelRef
 from components.training.checkpoints import saved_steps
 from components.training.failpoints import VARIABLE
-from components.training.speed import MEASURED
 from tests.fakes import forked_ranks
-from tests.fakes.training_case import publish_training_set, tiny_recipe
+from tests.fakes.training_case import publish_training_set
+from tests.fakes.training_runs import curve, recipe, same_as_undisturbed, undisturbed
 
 pytestmark = pytest.mark.slow
 TOLERANCE = 1e-5  # of a loss near 1, after ten more steps in another shape
-
-
-def recipe(**training: Any) -> Recipe:
-    """Twenty steps, a checkpoint every five."""
-    return tiny_recipe(training={"steps": 20, "checkpoint_every_steps": 5, "patience": 50} | training)
-
-
-@functools.cache
-def undisturbed(ranks: int = 2, zero_stage: int = 1) -> ModelRef:
-    """The model of this shape that nobody disturbed, trained once a test process."""
-    with tempfile.TemporaryDirectory() as folder:
-        publish_training_set(Path(folder) / "set")
-        model = forked_ranks.run(Path(folder), recipe(ranks=ranks, zero_stage=zero_stage).to_json())
-        assert isinstance(model, ModelRef), model
-        return model
-
-
-def curve(model: ModelRef) -> list[dict[str, float]]:
-    """The learning curve without what is measured by the clock."""
-    return [{name: value for name, value in point.items() if name not in MEASURED} for point in model.curve]
 
 
 def interrupted(root: Path, **training: Any) -> Path:
@@ -60,13 +37,18 @@ def test_in_the_same_shape_the_resumed_run_is_the_undisturbed_one_to_the_byte(tm
     model = forked_ranks.run(tmp_path, recipe().to_json())
     assert isinstance(model, ModelRef), model
     assert model.resumed_from_step == step
-    assert model.digest == undisturbed().digest
-    assert curve(model) == curve(undisturbed())
+    same_as_undisturbed(model)
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [((2, 1), (1, 2)), ((2, 2), (2, 1)), ((1, 1), (2, 2)), ((2, 3), (1, 3)), ((2, 0), (1, 0))],
+    [
+        ((2, 1), (1, 2)),
+        pytest.param((2, 2), (2, 1), marks=pytest.mark.full),
+        pytest.param((1, 1), (2, 2), marks=pytest.mark.full),
+        pytest.param((2, 3), (1, 3), marks=pytest.mark.full),
+        pytest.param((2, 0), (1, 0), marks=pytest.mark.full),
+    ],
     ids=lambda shape: f"{shape[0]} ranks stage {shape[1]}",
 )
 def test_in_another_shape_the_curve_agrees_and_rate_and_order_are_exact(
@@ -89,7 +71,9 @@ def test_in_another_shape_the_curve_agrees_and_rate_and_order_are_exact(
             assert got == wanted
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 0), (0, 1), (1, 3), (3, 2)])
+@pytest.mark.parametrize(
+    ("before", "after"), [(1, 3), *(pytest.param(*pair, marks=pytest.mark.full) for pair in ((1, 0), (0, 1), (3, 2)))]
+)
 def test_what_the_engine_cannot_convert_is_refused_before_a_rank_starts(
     tmp_path: Path, before: int, after: int
 ) -> None:
