@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
@@ -86,21 +86,17 @@ def test_clean_golden_answers_prove_the_mismatch_rates_of_the_design():
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.floats(0.01, 0.3), st.floats(0.01, 0.3), WEIGHTS, st.sampled_from([1, -1]))
-def test_score_differences_that_cancel_over_rows_are_no_evidence(one, two, weight, sign):
-    """Rows of two kinds, expected .1 and .9: the canary scores higher on one and lower on the other, mean 0."""
-    kinds = [(0.1, one), (0.9, -one)] if one >= two else [(0.1, -two), (0.9, two)]
-    total = 0.0
+@given(st.floats(-0.3, 0.3), WEIGHTS, st.sampled_from([1, -1]))
+def test_score_differences_that_cancel_over_rows_are_no_evidence(shift, weight, sign):
+    """Rows of two kinds, expected .35 and .5: the canary scores higher on one and lower on the other, mean 0."""
+    kinds, total = [(0.35, shift), (0.5, -shift)], 0.0
     for rows in itertools.product(kinds, repeat=3):
         for arms in itertools.product([False, True], repeat=3):
             test, probability = UnpairedMean(sign, 0.0), 0.5**3
-            for (expected, shift), canary in zip(rows, arms, strict=True):
+            for (expected, difference), canary in zip(rows, arms, strict=True):
                 probability *= weight if canary else 1 - weight
-                value = min(max(expected + shift, 0.0), 1.0) if canary else expected
-                test.update(canary, value, weight, expected)
+                test.update(canary, expected + difference * canary, weight, expected)
             total += probability * test.value
-    clipped = sum(min(max(expected + shift, 0.0), 1.0) - expected for expected, shift in kinds) / 2
-    assume(sign * clipped <= 1e-12)
     assert total <= 1 + 1e-9
 
 
@@ -214,15 +210,20 @@ def _request(canary: bool, failed: bool = False, weight: float = 0.5, unit: str 
     return Observation("canary" if canary else "stable", weight, own, None, False, seconds, expected=0.1, unit=unit)
 
 
-LATENCIES = st.lists(st.tuples(st.booleans(), st.floats(0.01, 1.0)), min_size=1, max_size=25)
+LATENCIES = st.lists(
+    st.tuples(st.booleans(), st.floats(0.01, 1.0), st.sampled_from([0.5, 0.5, 0.1])), min_size=1, max_size=25
+)
 
 
 @settings(max_examples=40, deadline=None)
 @given(LATENCIES, st.lists(st.floats(0.0, 4.0), max_size=6))
 def test_looking_at_requests_in_flight_changes_when_latency_counts_and_not_what_it_comes_to(requests, looks):
-    """However often one looks in between, the latency evidence at the end is that of ended requests in order."""
+    """However often one looks, the latency evidence at the end is that of ended requests in order.
+
+    Some were drawn at another weight, and are passed over.
+    """
     plain, peeked = _judge(), _judge()
-    seen = [_request(canary, seconds=seconds) for canary, seconds in requests]
+    seen = [_request(canary, seconds=seconds, weight=weight) for canary, seconds, weight in requests]
     for one in seen:
         plain.add(one)
     arrivals = [number * 0.05 for number in range(len(seen))]
