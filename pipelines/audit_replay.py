@@ -46,6 +46,8 @@ def replay(home: Home, decision_id: str) -> Replay:
     row = facts.decision
     if not row["version"] or row["score"] is None:
         return Replay(NOT_REPLAYABLE, f"no model answered ({row['failure']})")
+    if row["forgotten"]:
+        return Replay(NOT_REPLAYABLE, "text and features are encrypted, and the subject's key is not here: forgotten")
     model_dir = home.models / row["digest"] / "model"
     if model_digest(model_dir) != row["digest"]:
         raise IntegrityError(f"replay: {model_dir} does not hold the bytes of digest {row['digest'][:12]}")
@@ -55,7 +57,9 @@ def replay(home: Home, decision_id: str) -> Replay:
     text = row["text"] if row["text"] is not None else ""
     if value_digest(renderer.token_ids(features, text)) != row["prompt_digest"]:
         if row["text"] is None:
-            return Replay(NOT_REPLAYABLE, "the text was not kept (serving.keep_text was not plain)")
+            return Replay(NOT_REPLAYABLE, "the text was not kept (serving.keep_text was none or hash)")
+        if row["masked"]:
+            return Replay(NOT_REPLAYABLE, f"{row['masked']} finds of personal data were masked in the kept text")
         raise IntegrityError("replay: the kept text and features do not render the prompt that was answered")
     again = float(spec.scorer(model_dir).score(_frame(features, text))[0])
     tolerance = _tolerance(facts)

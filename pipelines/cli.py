@@ -14,6 +14,7 @@ from components.core.errors import PilotlineError, UserError, one_line
 from components.core.home import Home
 from pipelines.audit_cli import add_audit_verb
 from pipelines.contract_cli import add_contract_verbs
+from pipelines.decisions_cli import add_decisions_verbs
 from pipelines.features_cli import add_features_verbs
 from pipelines.models_cli import add_ledger_verbs, add_models_verbs, add_rights_verb
 from pipelines.plan_cli import add_plan_verbs
@@ -56,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     add_rights_verb(models, _verb, _print, _recipe_options, _recipe)
     add_ledger_verbs(_group(verbs, "ledger", "the append-only record of what happened"), _verb, _print)
     add_audit_verb(verbs, _verb, _print)
+    add_decisions_verbs(_group(verbs, "decisions", "the decision log: forget a subject, Parquet parts"), _verb, _print)
     _verb(verbs, "doctor", "what this machine has and what is missing, each with its mend", _doctor)
     return top
 

@@ -174,6 +174,7 @@ def _check_together(recipe: Recipe, where: str) -> None:
     _refuse_secrets(recipe.features.online, "features.online", where)
     _refuse_secrets(recipe.lineage.url, "lineage.url", where)
     _check_people(recipe, where)
+    _check_kept(recipe, where)
     if taken := [name for name in ("text", "event_timestamp") if name in recipe.features.request]:
         raise UserError(f"{where}: features.request: every request carries {taken[0]!r}; leave it out")
     if recipe.model.labels[0] == recipe.model.labels[1]:
@@ -196,6 +197,19 @@ def _check_together(recipe: Recipe, where: str) -> None:
     unknown = {margin.baseline for margin in recipe.gate.baselines} - set(evaluation.baselines)
     if unknown:
         raise UserError(f"{where}: gate.baselines names {min(unknown)!r}, which evaluation.baselines does not run")
+
+
+def _check_kept(recipe: Recipe, where: str) -> None:
+    """What is kept of a subject can be forgotten again."""
+    serving = recipe.serving
+    _refuse_secrets(serving.log_store, "serving.log_store", where)
+    if serving.subject and serving.subject not in recipe.features.entities:
+        known = ", ".join(recipe.features.entities)
+        raise UserError(f"{where}: serving.subject {serving.subject!r} is no entity of features.entities ({known})")
+    if serving.keep_text == "encrypted" and not serving.subject:
+        raise UserError(f"{where}: serving.keep_text encrypted needs serving.subject, whose key it is encrypted with")
+    if serving.keep_text == "plain" and serving.subject:
+        raise UserError(f"{where}: serving.keep_text plain cannot be forgotten with serving.subject; use encrypted")
 
 
 def _check_training(training: Training, where: str) -> None:

@@ -9,20 +9,16 @@ numbers in other forms, and whatever the weights hold, of which the memorisation
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from components.core.personal_data import KINDS, count_kinds
 from components.models.files import check_files
 
-KINDS = {
-    "email": re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){0,4}\.[A-Za-z]{2,24}\b"),
-    "phone": re.compile(r"(?<![\w.-])(?:\+?\d{1,3}[ .-]?)?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-])"),
-    "social_security": re.compile(r"(?<![\w.-])(?!000|666)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])"),
-    "card": re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-]|\.\d)"),
-}
 LONGEST_HEAD = 100 << 20
+
+__all__ = ["KINDS", "count_kinds", "find_personal_data"]
 
 
 def find_personal_data(model_dir: Path) -> dict[str, int]:
@@ -37,21 +33,6 @@ def find_personal_data(model_dir: Path) -> dict[str, int]:
             for kind, count in count_kinds(text).items():
                 found[kind] += count
     return found
-
-
-def count_kinds(text: str) -> dict[str, int]:
-    """Finds in one text by kind."""
-    return {kind: sum(_valid(kind, match[0]) for match in pattern.finditer(text)) for kind, pattern in KINDS.items()}
-
-
-def _valid(kind: str, text: str) -> bool:
-    return kind != "card" or _check_digit([int(sign) for sign in text if sign.isdigit()])
-
-
-def _check_digit(digits: list[int]) -> bool:
-    """Luhn's rule, ISO/IEC 7812."""
-    doubled = sum(sum(divmod(2 * digit, 10)) for digit in digits[-2::-2])
-    return len(set(digits)) > 1 and (doubled + sum(digits[::-2])) % 10 == 0
 
 
 def _texts(path: Path) -> Iterator[str]:

@@ -10,12 +10,10 @@ import asyncio
 import logging
 import random
 import time
-import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +23,7 @@ from components.models.spec import Renderer, spec_for
 from components.serving.asking import Answer, ArmAsker, FeatureValues, InForce
 from components.serving.control import CANARY, STABLE, ArmState, read_state
 from components.serving.decision_log import DecisionLog
+from components.serving.decision_log.schema import new_id
 
 if TYPE_CHECKING:
     import aiohttp
@@ -82,11 +81,10 @@ class Decider:
         seed: str,
         timeout_seconds: float,
         model: str = "",
-        keep_text: str = "none",
     ) -> None:
         self._asker, self._features, self._log = ArmAsker(client), features, log
         self._state_path, self._timeout = state_path, timeout_seconds
-        self._model, self._keep_text = model, keep_text
+        self._model = model
         self._draws = random.Random(seed)  # noqa: S311 - a fair draw that can be repeated, not a secret
         self._reader = ThreadPoolExecutor(1, "features")  # SQLite handles stay in one thread
         self._cache: dict[tuple[str, str], Renderer] = {}
@@ -129,7 +127,7 @@ class Decider:
         now = self.in_force
         state, weight = now.state, now.state.drawn_weight
         drawn = CANARY if self._draws.random() < weight else STABLE
-        decision_id = uuid.uuid4().hex
+        decision_id = new_id()
         if not self._log.healthy:
             raise TransientError(self._log.error or "the decision log is full")
         features = await self._read(entities, {"text": text, **request})
@@ -171,7 +169,7 @@ class Decider:
             return self.state_error or "no arm is served"
         arm = STABLE if STABLE in now.state.arms else CANARY
         nothing = {name: {"value": None} for name in now.renderers[arm].features}
-        return (await self._asker.ask(now, arm, nothing, "", uuid.uuid4().hex, self._timeout)).failure
+        return (await self._asker.ask(now, arm, nothing, "", new_id(), self._timeout)).failure
 
     async def close(self) -> None:
         """Let mirrored requests finish and stop reading features."""
@@ -240,14 +238,7 @@ class Decider:
             prompt_digest=outcome.answer.prompt_digest,
             seconds=outcome.seconds,
             model_seconds=outcome.answer.seconds,
-            entities=dict(outcome.entities),
-            features={name: dict(found) for name, found in outcome.features.items()},
-            **kept_text(outcome.text, self._keep_text),
+            entities=outcome.entities,
+            features=outcome.features,
+            text=outcome.text,
         )
-
-
-def kept_text(text: str, keep: str) -> dict[str, str | None]:
-    """What the log keeps of a text: nothing, its sha256 (short texts can be guessed from it), or all of it."""
-    written = text.encode("utf-8", "replace")
-    whole = keep == "plain" and written.decode() == text  # what cannot be written as UTF-8 is not kept
-    return {"text": text if whole else None, "text_digest": "" if keep == "none" else sha256(written).hexdigest()}

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from components.core.errors import TransientError, UserError
-from components.core.recipe import Recipe, parse_recipe
+from components.core.recipe import Recipe, Serving, parse_recipe
 from components.serving.api import BatchAnswer, DecisionAnswer, FeedbackAnswer, answer_of, request_models
 from components.serving.deciding import Decider, OnlineFeatures, Outcome
-from components.serving.decision_log import ConflictingFeedbackError, DecisionLog, UnknownDecisionError
+from components.serving.decision_log import ConflictingFeedbackError, DecisionLog, Keeping, UnknownDecisionError
+from components.serving.decision_log.keys import SubjectKeys
 from components.serving.moments import moment
 from components.serving.problems import PROBLEM_JSON, BodyLimit, ProblemError, install_problems
 from components.serving.service_metrics import ServiceMeters
@@ -80,7 +81,7 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
 
     @asynccontextmanager
     async def lifespan(_: "FastAPI") -> AsyncIterator[None]:
-        log = DecisionLog(Path(config.log_path), config.run_id)
+        log = _open_log(config, serving)
         client = aiohttp.ClientSession(
             config.router_url,
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=KEEP_ALIVE_SECONDS),
@@ -90,7 +91,7 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
         seed = f"{recipe.rollout.seed}:{config.run_id}"
         decider = Decider(
             client, features, log, Path(config.state_path), seed=seed, timeout_seconds=serving.request_timeout_seconds,
-            model=recipe.model.name, keep_text=serving.keep_text,
+            model=recipe.model.name,
         )  # fmt: skip
         held.update(log=log, decider=decider)
         await decider.refresh()
@@ -186,6 +187,15 @@ def serve(config: ServiceConfig, features: OnlineFeatures) -> None:
     app = create_app(config, features)
     options: dict[str, Any] = {"log_level": "warning", "timeout_keep_alive": 75, "timeout_graceful_shutdown": 30}
     uvicorn.run(app, host=config.host, port=config.port, **options)
+
+
+def _open_log(config: ServiceConfig, serving: Serving) -> DecisionLog:
+    path = Path(config.log_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    keys = SubjectKeys.at(path.parent) if serving.subject else None
+    keeping = Keeping(serving.keep_text, serving.subject, keys)
+    seconds, days = 60.0 * serving.log_part_minutes, serving.log_days
+    return DecisionLog(path, config.run_id, keeping, store=serving.log_store, part_seconds=seconds, days=days)
 
 
 def _reads(model: Any) -> Callable[[Handler], Handler]:

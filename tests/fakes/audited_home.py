@@ -21,8 +21,8 @@ from components.models.spec import spec_for
 from components.registry.approvals import approve
 from components.registry.promote import promote
 from components.registry.store import keep_model
-from components.serving.deciding import kept_text
-from components.serving.decision_log import DECISION_LOG, DecisionLog
+from components.serving.decision_log import DECISION_LOG, DecisionLog, Keeping, kept_text
+from components.serving.decision_log.keys import SubjectKeys
 from components.tracking.mlflow_tracking import Tracking
 from pipelines.outcome import conclude, store
 from pipelines.settling import settle
@@ -120,9 +120,11 @@ class AuditedHome:
             "model_seconds": 0.005,
             "entities": {"shop": "shop-1"},
             "features": {name: {"value": value, **about} for name, value in FEATURES.items()},
-            **kept_text(TEXT, keep),
+            **(kept_text(TEXT, keep) if keep != "encrypted" else {"text": TEXT}),
         }
-        log = DecisionLog((into or self.home.root) / DECISION_LOG, run_id)
+        folder = into or self.home.root
+        keeping = Keeping("encrypted", "shop", SubjectKeys.at(folder)) if keep == "encrypted" else None
+        log = DecisionLog(folder / DECISION_LOG, run_id, keeping)
         log.decision(**(values | changes))
         log.close()
         return decision_id

@@ -117,6 +117,29 @@ def test_replay_scores_the_stored_inputs_again(told: Story, capsys: pytest.Captu
         assert "text was not kept" in values["replay"]["reason"]
 
 
+def test_a_decision_under_a_subjects_key_replays_until_the_subject_is_forgotten(
+    told: Story, copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also from a Parquet part; afterwards every link and seal still holds, and the ledger says who forgot and why."""
+    log_id = told.place.decide("2", "run-2", keep="encrypted", into=copied)
+    code, values = asked(copied, log_id, capsys, "--replay")
+    assert (code, values["intact"], values["replay"]["state"]) == (0, True, "same")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("components.serving.decision_log.parts.Parts.move.__defaults__", (-1.0,))
+        assert main(["decisions", "compact", "--home", str(copied)]) == 0
+    code, values = asked(copied, log_id, capsys, "--replay")
+    assert (code, values["intact"], values["replay"]["state"]) == (0, True, "same")
+    forget = ["decisions", "forget", "shop-1", "--reason", "asked for", "--as", "eve", "--home", str(copied)]
+    assert [main(forget), main(forget)] == [0, 0]
+    code, values = asked(copied, log_id, capsys, "--replay")
+    assert (code, values["intact"], values["replay"]["state"]) == (0, True, "not replayable")
+    assert "forgotten" in values["replay"]["reason"]
+    with closing(Ledger(f"sqlite:///{copied / 'ledger.db'}")) as ledger:
+        (entry,) = ledger.entries("forgotten")
+    assert (entry.payload["who"]["name"], entry.payload["reason"]) == ("eve", "asked for")
+    assert "shop-1" not in json.dumps(entry.payload)
+
+
 def test_replay_of_another_score_differs(told: Story, copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A logged score that the model does not give: exit 3, whatever the seal says."""
     place = told.place

@@ -9,11 +9,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from components.core.errors import UserError
+from components.core.processes import wait_until
 from components.core.protocols import Decision
 from components.serving.decision_log import read_decisions
 from components.serving.stack import LocalStack
@@ -33,6 +35,18 @@ def stack(folder: Path) -> Iterator[LocalStack]:
         start_arm(opened, folder, "stable", "1")
         start_arm(opened, folder, "canary", "2")
         yield opened
+
+
+def logged_by_now(stack: LocalStack, found: Sequence[Decision]) -> dict[str, dict[str, Any]]:
+    """Rows of the log by id, once all of these are there: the log is written behind the answer."""
+    rows: dict[str, dict[str, Any]] = {}
+
+    def there() -> bool:
+        rows.update({row["id"]: row for row in read_decisions(stack.decision_log, "run-1")})
+        return {decision.decision_id for decision in found} <= set(rows)
+
+    assert wait_until(there, 2.0, every=0.02)
+    return rows
 
 
 def test_weight_zero_draws_only_stable_and_every_score_is_the_models(stack: LocalStack, folder: Path) -> None:
@@ -111,7 +125,7 @@ def test_every_answer_is_in_the_decision_log_with_its_true_status(stack: LocalSt
     """Joined by id: drawn, answered by, version, weight, score and the features with their times."""
     stack.set_weight(50)
     found = stack.decide(rows(50), 100.0)
-    logged = {row["id"]: row for row in read_decisions(stack.decision_log, "run-1")}
+    logged = logged_by_now(stack, found)
     for decision, row in zip(found, rows(50), strict=True):
         kept = logged[decision.decision_id]
         told = (kept["drawn"], kept["answered_by"], kept["version"], kept["weight"], kept["score"], kept["label"])
@@ -132,7 +146,7 @@ def test_feedback_reaches_the_decision(stack: LocalStack) -> None:
     assert httpx.post(url, json=told | {"label": "no"}).status_code == 409
     assert httpx.post(url, json=told | {"decision_id": "0" * 32}).status_code == 404
     assert httpx.post(url, json=told | {"label": "maybe"}).status_code == 422
-    kept = {row["id"]: row for row in read_decisions(stack.decision_log)}[decision_id]
+    kept = {row["id"]: row for row in read_decisions(stack.decision_log)}[decision_id]  # feedback is answered when kept
     assert kept["feedback_label"] == "yes"
 
 

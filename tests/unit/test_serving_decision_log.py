@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from components.core.errors import TransientError, UserError
-from components.serving import decision_log
-from components.serving.deciding import kept_text
 from components.serving.decision_log import (
     ConflictingFeedbackError,
     DecisionLog,
     UnknownDecisionError,
     find_decision,
+    kept_text,
     read_decisions,
+    schema,
     shadows_after,
+    writer,
 )
 
 SHA_OF_HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
@@ -102,7 +105,7 @@ def test_a_disk_that_refuses_makes_the_log_unhealthy_and_fails_who_waits(tmp_pat
 
 def test_a_full_queue_refuses_instead_of_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The request's time is never spent on the disk."""
-    monkeypatch.setattr(decision_log, "QUEUE_LIMIT", 3)
+    monkeypatch.setattr(writer, "QUEUE_LIMIT", 3)
     log = DecisionLog(tmp_path / "d.db", "run-1")
     blocker = sqlite3.connect(tmp_path / "d.db", isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
@@ -130,8 +133,45 @@ def test_no_log_and_no_place_for_one_are_said_in_a_line(tmp_path: Path) -> None:
 )
 def test_of_the_text_is_kept_what_the_recipe_says(keep: str, text: str | None, digest: str) -> None:
     """Nothing, its sha256, or all of it."""
-    assert kept_text("hello", keep) == {"text": text, "text_digest": digest}
+    assert kept_text("hello", keep) == {"text": text, "text_digest": digest, "masked": 0}
     assert kept_text("\ud800", keep)["text"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "masked"),
+    [
+        ("write to ana.b+c@mail.example.org, please", "write to [email], please", 1),
+        ("call (555) 010-4477 or +1 555-010-4478", "call [phone] or [phone]", 2),
+        ("card 4539 1488 0343 6467, ssn 078-05-1120", "card [card], ssn [social_security]", 2),
+        ("order 4539 1488 0343 6468 of 2026-01-31, 12.50 USD", None, 0),  # no valid check digit, a day, an amount
+    ],
+)
+def test_personal_data_in_a_kept_text_is_masked(text: str, kept: str | None, masked: int) -> None:
+    """E-mail addresses, phones, cards and social security numbers; the digest is that of the text as it came."""
+    found = kept_text(text, "plain")
+    assert (found["text"], found["masked"]) == (kept or text, masked)
+    assert found["text_digest"] == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_queue_full_of_text_refuses_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound is in bytes as well as in records, and is free again when the disk took them."""
+    monkeypatch.setattr(writer, "QUEUE_BYTES", 1000)
+    log = DecisionLog(tmp_path / "d.db", "run-1")
+    blocker = sqlite3.connect(tmp_path / "d.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    log.decision(**record(1, text="x" * 600))
+    with pytest.raises(TransientError, match="waiting for the disk"):
+        log.decision(**record(2, text="x" * 600))
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    deadline = time.monotonic() + 10
+    while log._bytes and time.monotonic() < deadline:
+        time.sleep(0.01)
+    log.decision(**record(3, text="x" * 600))
+    log.close()
+    assert [row["id"] for row in read_decisions(tmp_path / "d.db")] == [record(1)["id"], record(3)["id"]]
 
 
 @pytest.mark.parametrize(
@@ -153,8 +193,8 @@ def test_a_decision_that_was_altered_later_shows(tmp_path: Path, change: str) ->
 def test_a_log_of_an_earlier_version_is_read_and_written_on(tmp_path: Path) -> None:
     """Its rows have no seal and say so; new ones have."""
     with sqlite3.connect(tmp_path / "d.db") as connection:
-        connection.executescript(decision_log.SCHEMA)
-        for name in decision_log.ADDED:
+        connection.executescript(schema.SCHEMA)
+        for name in schema.ADDED:
             connection.execute(f"alter table decisions drop column {name}")
         old = record(1) | {"time": "2026-01-01", "run_id": "run-0", "entities": "{}", "features": "{}"}
         connection.execute(

@@ -10,7 +10,15 @@ from components.core.sections.base import Count, Natural, Positive, Section, Sha
 
 
 class Serving(Section):
-    """The engine that answers, and the decision made of its score."""
+    """The engine that answers, the decision made of its score, and what is kept of it.
+
+    keep_text: of a request's text the decision log keeps nothing, its sha256 (`hash`), the text with e-mail addresses,
+        phone, card and social security numbers masked (`plain`), or the text under the subject's key (`encrypted`).
+    subject: the entity whose data is kept under a key of its own, entities and features always, and which
+        `pilotline decisions forget` destroys; "" names none.
+    log_store: folder or fsspec URL of the log's Parquet parts; "" = `decisions` in the home.
+    log_part_minutes: how often settled rows move there; log_days: what is older is deleted, 0 keeps it.
+    """
 
     engine: Literal["auto", "vllm", "reference"] = "auto"
     backend: Literal["local", "kubernetes"] = "local"  # where replicas run: processes of this machine, or a cluster
@@ -20,7 +28,11 @@ class Serving(Section):
     kv_cache_gib: Positive = 1.0
     start_timeout_seconds: Positive = 300.0
     request_timeout_seconds: Positive = 10.0
-    keep_text: Literal["none", "hash", "plain"] = "none"  # what the decision log keeps of a request's text
+    keep_text: Literal["none", "hash", "plain", "encrypted"] = "none"
+    subject: Annotated[str, Field(max_length=128)] = ""
+    log_store: Annotated[str, Field(max_length=1024)] = ""
+    log_part_minutes: Annotated[float, Field(gt=0.0, le=1440.0)] = 15.0
+    log_days: Annotated[int, Field(ge=0, le=36_500)] = 0
     port: Annotated[int, Field(ge=0, le=65535)] = 0  # of the scoring service on 127.0.0.1; 0 takes a free one
 
 
