@@ -18,6 +18,8 @@ from pipelines.decisions_cli import add_decisions_verbs
 from pipelines.features_cli import add_features_verbs
 from pipelines.models_cli import add_ledger_verbs, add_models_verbs, add_rights_verb
 from pipelines.plan_cli import add_plan_verbs
+from pipelines.rollout_cli import add_rollout_verbs
+from pipelines.serve_cli import add_score_verb, add_serve_verbs
 from pipelines.training_cli import add_training_verbs
 
 EPILOG = """exit status: 0 done, 1 failed, 2 bad usage or input, 3 a deliberate no, 4 waiting for a person.
@@ -56,6 +58,9 @@ def parser() -> argparse.ArgumentParser:
     add_models_verbs(models, _verb, _print)
     add_rights_verb(models, _verb, _print, _recipe_options, _recipe)
     add_ledger_verbs(_group(verbs, "ledger", "the append-only record of what happened"), _verb, _print)
+    add_rollout_verbs(_group(verbs, "rollout", "candidates in front of traffic"), _verb, _print, _told)
+    add_serve_verbs(_group(verbs, "serve", "the local serving stack: the champion answers decisions"), _verb, _print)
+    add_score_verb(verbs, _verb, _print)
     add_audit_verb(verbs, _verb, _print)
     add_decisions_verbs(_group(verbs, "decisions", "the decision log: forget a subject, Parquet parts"), _verb, _print)
     _verb(verbs, "doctor", "what this machine has and what is missing, each with its mend", _doctor)
@@ -135,7 +140,12 @@ def _run(args: argparse.Namespace) -> int:
 
     keep_environment()
     home = Home.at(args.home)
-    outcome = run(_recipe(args), home, engine=args.engine, force=args.force)
+    return _told(args, run(_recipe(args), home, engine=args.engine, force=args.force))
+
+
+def _told(args: argparse.Namespace, outcome: Any) -> int:
+    """Print how a run ended and return its exit status."""
+    home = Home.at(args.home)
     report = home.run(outcome.run_id) / "report.html"
     shown = {
         name: value
@@ -146,7 +156,7 @@ def _run(args: argparse.Namespace) -> int:
         print(f"pilotline: {outcome.reason}", file=sys.stderr)
     place = str(report) if report.exists() else ""
     _print(args, shown | {"report": place}, f"{outcome.outcome}: {outcome.reason}\nreport: {place or 'was removed'}")
-    return outcome.exit_code
+    return int(outcome.exit_code)
 
 
 def _demo(args: argparse.Namespace) -> int:

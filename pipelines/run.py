@@ -84,6 +84,29 @@ def run(recipe: Recipe, home: Home, engine: str = "auto", force: bool = False) -
     return _outcome(home, run_id)
 
 
+def resume(home: Home, run_id: str) -> Outcome:
+    """Go on with a run that was killed, as it was begun; finished steps are not repeated.
+
+    Raises:
+        UserError: there is no such run here, or another run of this home is active.
+        PilotlineError: a step failed.
+    """
+    adopt(home.root)
+    path = home.run(run_id) / "arguments.json"
+    if not path.exists():
+        raise UserError(f"run {run_id}: not in {home.root / 'runs'}; `pilotline run` begins one")
+    with _only_run(home):
+        for pid in end_leftovers(home.root):
+            print(f"ended process {pid}, left by a run that was killed", file=sys.stderr)
+        if outcome := stored(home, run_id):
+            return outcome
+        with Progress(home) as progress:
+            progress.say(f"{run_id}: goes on")
+            progress.follow(run_id)
+            execute(home, run_id, json.loads(path.read_text()))
+    return _outcome(home, run_id)
+
+
 def take_snapshot(recipe: Recipe, home: Home) -> SnapshotRef:
     """Read the source now, so that the run can be named by its content; the ingest step takes it from the store."""
     from components.contract.evolution.accepted import name_contract

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from components.core.errors import TransientError
@@ -11,46 +11,48 @@ from components.rollout import states
 from components.rollout.observations import Observation
 from components.rollout.stages import Stages
 from components.rollout.traffic import Look
-from components.rollout.verdict import CONTINUE, FAIL, INCONCLUSIVE, PASS, Judge, Verdict
+from components.rollout.verdict import CONTINUE, FAIL, INCONCLUSIVE, Judge, Verdict
 
 SENTINEL_SECONDS = 5.0  # how often a canary under traffic is asked a few golden rows again
 SENTINEL_ROWS = 4
+MEMORY_SECONDS = 30.0  # how often the evidence of harm is kept within a stage
 
 
 class Comparison:
     """Drives traffic and feeds the judge, one stage after another."""
 
-    def __init__(self, stages: Stages, judge: Judge) -> None:
-        """The judge has its baseline."""
-        self._stages, self._judge = stages, judge
+    def __init__(self, stages: Stages, judge: Judge, remember: Callable[[], None]) -> None:
+        """The judge has its baseline; `remember` keeps its memory, now and then."""
+        self._stages, self._judge, self._remember = stages, judge, remember
         self._stack, self._traffic, self._rollout = stages.stack, stages.traffic, stages.recipe.rollout
-        self._sentinel_at = 0
+        self._sentinel_at, self._kept_at = 0, stages.traffic.seconds
 
-    def skip(self, weight: int) -> None:
-        """A stage that was proved before: its share of the error budget stays spent, without evidence of harm."""
-        if weight:
+    def skip(self, state: str, weight: int) -> None:
+        """A stage that an earlier controller proved: its share of the error budget stays spent."""
+        if state == states.BAKE:
+            self._judge.begin_bake(weight)
+        elif weight:
             self._judge.begin_step(weight)
         else:
             self._judge.begin_shadow()
 
-    def stage(self, weight: int, bake_seconds: float = 0.0) -> Verdict:
+    def stage(self, state: str, weight: int) -> Verdict:
         """Shadow (weight 0), one step, or the bake, which lasts its time whatever is proved before."""
-        self.skip(weight)
+        self.skip(state, weight)
         self._stack.set_shadow(weight == 0)
         self._stack.set_weight(weight)
         self._traffic.weight = weight
         begins = f"{weight} % of draws to the canary" if weight else "stable answers, the canary is asked the same"
         self._traffic.note(self._judge.stage, begins)
-        verdict = self._baked(self._watch(bake_seconds)) if bake_seconds else self._watch(0.0)
+        verdict = self._watch(self._rollout.bake_seconds if state == states.BAKE else self._rollout.deadline_seconds)
         self._traffic.note(self._judge.stage, verdict.text, verdict.outcome)
         self._stages.rules += verdict.rules
         return verdict
 
-    def _watch(self, bake_seconds: float) -> Verdict:
-        """Send traffic and look at all that is new, until the judge decides or the time is over."""
+    def _watch(self, deadline: float) -> Verdict:
+        """Send traffic and look at all that is new, until the judge decides or the deadline comes."""
         traffic, judge, began = self._traffic, self._judge, self._traffic.seconds
-        seconds = bake_seconds or self._rollout.deadline_seconds
-        asked, verdict = began, judge.verdict(0.0, seconds)
+        asked, verdict = began, judge.verdict(0.0, deadline)
 
         def look(fresh: Sequence[Observation]) -> bool:
             nonlocal asked, verdict
@@ -58,36 +60,28 @@ class Comparison:
                 judge.add(seen)
             self._check_alive()
             elapsed = traffic.seconds - began
-            verdict = judge.verdict(elapsed, seconds)
-            going = verdict.outcome == CONTINUE or (bake_seconds > elapsed and verdict.outcome == PASS)
-            if going and began + elapsed - asked >= SENTINEL_SECONDS:
+            verdict = judge.verdict(elapsed, deadline)
+            if verdict.outcome == CONTINUE and began + elapsed - asked >= SENTINEL_SECONDS:
                 asked = began + elapsed
                 traffic.note(judge.stage, verdict.why)
                 self._sentinel()
+                self._keep()
             if verdict.outcome == FAIL:
                 self._weight_off()
-            return not going or self._stack.stopped
+            return verdict.outcome != CONTINUE or self._stack.stopped
 
+        seconds = deadline + self._rollout.extend_seconds
         self._drive(math.ceil(seconds * self._rollout.requests_per_second), look)
         self._stack.check()
         if verdict.outcome == CONTINUE:
-            verdict = judge.verdict(traffic.seconds - began, seconds, last=True)
+            verdict = judge.verdict(traffic.seconds - began, deadline, last=True)
         return verdict
 
-    def _baked(self, verdict: Verdict) -> Verdict:
-        """The steps proved the canary; the bake only has to hold, on enough requests. No data never passes."""
-        if verdict.outcome == FAIL or (verdict.outcome == INCONCLUSIVE and verdict.rule != "deadline"):
-            return verdict
-        judge, samples = self._judge, self._judge.tallies.samples(self._judge.weight)
-        if samples < self._rollout.min_canary_requests:
-            return verdict
-        total, _ = judge.total_evidence()
-        errors = judge.tallies.text("errors", judge.weight)
-        held = f"{errors}, evidence of harm {total:.3g} below {judge.margins.evidence:.3g}"
-        text = f"PASS, {states.BAKE}, held: {held} for {self._rollout.bake_seconds:g} s; all traffic may follow"
-        rules = judge.rules((PASS, "held", held))
-        kept = tuple(rule for rule in rules if rule.rule in ("samples", "routing", "harm"))
-        return Verdict(PASS, "held", text, kept, held)
+    def _keep(self) -> None:
+        """The evidence of harm outlives this controller, but for the last half minute of it."""
+        if self._traffic.seconds - self._kept_at >= MEMORY_SECONDS:
+            self._kept_at = self._traffic.seconds
+            self._remember()
 
     def _drive(self, requests: int, look: Look) -> None:
         """All requests until the time is over; where the stack raises and the canary is dead, the canary did it."""

@@ -137,37 +137,44 @@ class Controller:
         if ended := stages.started("canary") or stages.golden("canary", "golden set") or stages.stable_answers():
             return ended
         steps = split_steps(recipe)
-        bake = (states.BAKE_WEIGHT,) if self._rollout.bake_seconds else ()
-        judge = Judge(Margins.of(recipe, len(self.journal.lost_in)), len(steps) + len(bake))
+        judge = self._judge(len(steps))
         judge.baseline(stages.baseline())
-        comparison = Comparison(stages, judge)
+        comparison = Comparison(stages, judge, lambda: self.journal.remember(judge.memory()))
         shadow = (0,) if self._rollout.shadow_requests else ()
         passed = Verdict(PASS, "", "")
         for weight in (*shadow, *steps):
             state = states.step(weight) if weight else states.SHADOW
-            passed = self._stage(comparison, state, weight)
+            passed = self._stage(comparison, judge, state, weight)
             if passed.outcome != PASS:
                 return passed
         if ended := stages.golden("canary", "golden set again"):
             return ended
-        if bake:
-            held = self._stage(comparison, states.BAKE, states.BAKE_WEIGHT, self._rollout.bake_seconds)
+        if self._rollout.bake_seconds:
+            held = self._stage(comparison, judge, states.BAKE, states.BAKE_WEIGHT)
             if held.outcome != PASS:
                 return held
         return self._full(passed)
 
-    def _stage(self, comparison: Comparison, state: str, weight: int, bake_seconds: float = 0.0) -> Verdict:
+    def _judge(self, steps: int) -> Judge:
+        """A new judge, or one that goes on with the evidence of harm that earlier controllers kept."""
+        ref = self.stages.ref
+        margins, digests = Margins.of(self.stages.recipe, len(self.journal.lost_in)), (ref.digest, ref.champion_digest)
+        if memory := self.journal.memory():
+            return Judge.resume(margins, steps, digests, memory)
+        return Judge(margins, steps, digests)
+
+    def _stage(self, comparison: Comparison, judge: Judge, state: str, weight: int) -> Verdict:
         """One comparing stage; one that an earlier controller proved stands."""
         if kept := self.journal.passed(state):
             text, rules = kept
             self.stages.rules += rules
             self._traffic.note(state, "proved by the controller before; not repeated")
-            comparison.skip(weight)
+            comparison.skip(state, weight)
             return Verdict(PASS, "evidence", text)
         self.journal.enter(state, f"{weight} % to the canary" if weight else "mirrored requests", weight)
-        verdict = comparison.stage(weight, bake_seconds)
+        verdict = comparison.stage(state, weight)
         if verdict.outcome == PASS:
-            self.journal.prove(state, verdict.text, verdict.rules)
+            self.journal.prove(state, verdict.text, verdict.rules, judge.memory())
         return verdict
 
     def _full(self, last: Verdict) -> Verdict:

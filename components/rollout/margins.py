@@ -19,6 +19,7 @@ BUDGET = {
     "log_loss": 0.05,
     "auc": 0.05,
 }
+BAKE_REQUESTS = 600  # at 95/5 they leave stable enough to compare with
 MOST_LOST = 4  # controllers that ended while they compared; then the rollout is inconclusive
 SHADOW_SHARE = 0.2  # of every metric's budget; the steps share the rest
 LATENCY_LEVELS = {"latency_p50": 0.5, "latency_p95": 0.95}
@@ -87,9 +88,9 @@ class Margins:
         """Read them from the recipe.
 
         Args:
-            lost: how many controllers of this rollout ended while they compared: the evidence that they had gathered is
-                gone, and each new beginning is a new chance to err. The first has the recipe's alpha and each further
-                one half of the alpha before it, so that all together stay below twice the recipe's.
+            lost: how many controllers of this rollout ended while they compared. Evidence of harm outlives them, that
+                for a pass does not: a stage that is begun anew is a new chance to pass wrongly. Each further beginning
+                has half of the alpha before it, so that all together stay below twice the recipe's.
 
         Raises:
             UserError: a margin with which nothing could ever be proved, or no step that compares two versions.
@@ -107,10 +108,11 @@ class Margins:
             raise UserError(f"recipe: rollout.latency_ratio is {rollout.latency_ratio:g}; give 1 or more")
         if not split_steps(recipe):
             raise UserError("recipe: rollout.steps has no weight below 100, so nothing would be compared; add one")
-        if 0 < rollout.bake_seconds * rollout.requests_per_second < rollout.min_canary_requests / 0.9:
+        bake, least = rollout.bake_seconds * rollout.requests_per_second, rollout.min_canary_requests / 0.9
+        if 0 < bake < max(least, BAKE_REQUESTS):
             raise UserError(
-                f"recipe: rollout.bake_seconds {rollout.bake_seconds:g} gives fewer than min_canary_requests "
-                f"({rollout.min_canary_requests}) requests; make it longer, or 0"
+                f"recipe: rollout.bake_seconds {rollout.bake_seconds:g} gives {bake:.0f} requests, a bake needs "
+                f"{max(least, BAKE_REQUESTS):.0f}; make it longer, or 0"
             )
         return cls(
             errors=rollout.error_margin,

@@ -62,6 +62,7 @@ class LocalStack:
         service_module: str = "pipelines.scoring_server",
         choice: Choice | None = None,
         check: Callable[[Path], None] | None = None,
+        place: Path | None = None,
     ) -> None:
         """Nothing starts before the context is entered.
 
@@ -71,13 +72,15 @@ class LocalStack:
             port: of the scoring service; a free one if absent.
             service_module: the module run as the scoring service's process.
             check: refuses a model directory before a server is started on it, for example by its signature.
+            place: folder for state and logs; the run's where absent.
         """
         self.choice = choice or choose(engine)
-        self._recipe, self._home, self._run_id, self._check = recipe, home, run_id, check
+        self._recipe, self._run_id, self._check = recipe, run_id, check
         self._training_set, self._module = training_set, service_module
         self._port = port or free_port()
         self._instance = uuid.uuid4().hex
-        self._folder = home.run(run_id) / "serving"
+        self._place = place or home.run(run_id)
+        self._folder = self._place / "serving"
         self.decision_log = home.root / DECISION_LOG
         self.router = Envoy(self._folder / "envoy", self._log("envoy"), recipe.serving.request_timeout_seconds)
         self._replicas: dict[str, LocalReplica] = {}
@@ -136,7 +139,7 @@ class LocalStack:
         spec = ReplicaSpec(
             arm, self._recipe.model.name, self._recipe.model.family, model_dir, version, digest, self._recipe.serving
         )
-        replicas = LocalReplicas(self.choice.engine, self._home.run(self._run_id) / "logs")
+        replicas = LocalReplicas(self.choice.engine, self._place / "logs")
         self._replicas[arm] = replicas.launch(spec, _golden(golden))
 
     def start(self, arm: str, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> Served:
@@ -198,9 +201,31 @@ class LocalStack:
             self.router.set_arm(STABLE, Backend("127.0.0.1", canary.replica.port))
             self._change(arms={STABLE: self._about(canary.served)}, weight=0.0)
             self._replicas = {STABLE: canary}
+        canary.replica.spec = replace(canary.replica.spec, arm=STABLE)
         canary.replica.drain(lambda: self.router.active(CANARY), QUIET_SECONDS)
         self.router.set_arm(CANARY, None)
         return stable
+
+    def bring_back(self, replica: LocalReplica) -> Served:
+        """Put a replica that `take_over` gave back behind the canary's arm again, as it is, without a start.
+
+        Raises:
+            TransientError: it does not live any more.
+        """
+        if not replica.alive:
+            raise TransientError(f"{replica.served.served_name} does not live any more; start it")
+        replica.replica.spec = replace(replica.replica.spec, arm=CANARY)
+        with self._changing:
+            self._replicas[CANARY] = replica
+            self.router.set_arm(CANARY, Backend("127.0.0.1", replica.replica.port))
+            self._change(arms={**self._state.arms, CANARY: self._about(replica.served)})
+        return replica.served
+
+    def problem(self) -> str:
+        """What of the stack's own processes does not run; "" where both do. Replicas: see `alive`."""
+        if not self.router.alive:
+            return "Envoy died"
+        return "" if self._service is not None and self._service.poll() is None else "the scoring service died"
 
     def served(self, arm: str) -> Served:
         """The record of an arm's replica; UserError where there is none."""
@@ -335,7 +360,7 @@ class LocalStack:
         return shadows.join(decisions)
 
     def _log(self, name: str) -> Path:
-        return self._home.run(self._run_id) / "logs" / f"{name}.log"
+        return self._place / "logs" / f"{name}.log"
 
 
 def _golden(row: GoldenRow | None) -> Golden | None:

@@ -33,7 +33,7 @@ BAD_CANARIES = {
     "gives constant scores": (Behaviour(constant_score=0.5), {"golden_parity"}),
     "gives constant scores later": (
         Behaviour(constant_score=0.5, healthy_requests=300),
-        {"golden_parity", "score_up"},
+        {"golden_parity", "score_up", "log_loss"},
     ),
     "shifts its scores later": (
         Behaviour(score_shift=0.2, healthy_requests=70),
