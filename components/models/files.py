@@ -10,11 +10,28 @@ from typing import Any
 
 from components.core.digest import file_digest, tree_digest
 from components.core.errors import IntegrityError
+from components.models.reach import INDEX, SHARD, SINGLE, check_shards, reaches_out
 from components.models.weights import check_weights
 
 SIGNATURE = "pilotline.json"
 WEIGHTS = ".safetensors"
-ALLOWED_SUFFIXES = frozenset({WEIGHTS, ".json", ".txt", ".model"})
+ALLOWED_NAMES = frozenset(
+    {
+        SIGNATURE,
+        SINGLE,
+        INDEX,
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "vocab.txt",
+        "merges.txt",
+    }
+)  # and shards; a SentencePiece tokenizer.model is no text and no JSON, and no family reads one
+ALLOWED_SUFFIXES = frozenset({WEIGHTS, ".json", ".txt"})
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 MOST_FILES = 1000
 LARGEST_JSON_BYTES = 64 << 20
@@ -40,8 +57,9 @@ def check_files(model_dir: Path) -> list[Path]:
 
     Raises:
         IntegrityError: no such directory, no weights or signature, a folder inside it, a link of either kind, a name
-            that is not plain, a file of another kind (pickles, Python, templates), weights that are not safetensors
-            from first to last byte, or a JSON file that asks for remote code.
+            that no model's file has, a file of another kind (pickles, Python, templates), weights that are not
+            safetensors from first to last byte, shards other than the index's, or a JSON file that asks for remote
+            code, names a file of elsewhere or holds a key twice.
     """
     if not model_dir.is_dir() or model_dir.is_symlink():
         raise IntegrityError(f"{model_dir}: no model directory; train the model again")
@@ -53,11 +71,13 @@ def check_files(model_dir: Path) -> list[Path]:
     names = {path.name for path in files}
     if SIGNATURE not in names or not any(path.suffix == WEIGHTS for path in files):
         raise IntegrityError(f"{model_dir}: no {SIGNATURE} or no {WEIGHTS} file; train the model again")
+    if why := check_shards(names):
+        raise IntegrityError(f"{model_dir}: {why}")
     for path in files:
         if path.suffix == WEIGHTS:
             check_weights(path)
-        elif path.suffix == ".json":
-            _refuse_code(path)
+        elif path.suffix == ".json" and (why := reaches_out(path.name, _json(path), names)):
+            raise IntegrityError(f"{path}: {why}")
     return files
 
 
@@ -73,6 +93,9 @@ def _check_kind(path: Path) -> None:
         raise IntegrityError(f"{_shown(path)}: kind of file not allowed in a model directory ({allowed}); remove it")
     if not PLAIN_NAME.fullmatch(path.name):
         raise IntegrityError(f"{_shown(path)}: name not allowed in a model directory; use letters, digits and . _ -")
+    if path.name not in ALLOWED_NAMES and not SHARD.fullmatch(path.name):
+        known = " ".join(sorted(ALLOWED_NAMES))
+        raise IntegrityError(f"{_shown(path)}: file not allowed in a model directory ({known}, and shards); remove it")
     if about.st_nlink != 1:
         raise IntegrityError(
             f"{_shown(path)}: is a hard link: its bytes can change under another name; copy the directory anew"
@@ -95,30 +118,18 @@ def read_signature(model_dir: Path) -> dict[str, Any]:
     return signature
 
 
-def _refuse_code(path: Path) -> None:
-    """JSON that makes a loader import Python (`auto_map`) or render a template (`chat_template`) is refused."""
-    for key in ("auto_map", "chat_template", "custom_pipelines", "trust_remote_code"):
-        if _has_key(_json(path), key):
-            raise IntegrityError(f"{path}: {key} makes the loader run code; remove it")
-
-
-def _has_key(value: Any, key: str) -> bool:
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            if item.get(key):
-                return True
-            stack.extend(child for child in item.values() if isinstance(child, (dict, list)))
-        elif isinstance(item, list):
-            stack.extend(child for child in item if isinstance(child, (dict, list)))
-    return False
-
-
 def _json(path: Path) -> Any:
     try:
         if path.stat().st_size > LARGEST_JSON_BYTES:
             raise IntegrityError(f"{path}: larger than {LARGEST_JSON_BYTES >> 20} MiB")
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
     except (OSError, ValueError, RecursionError) as error:
         raise IntegrityError(f"{path}: not readable JSON ({type(error).__name__}); train the model again") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; ValueError where a key is there twice, of which two readers may take two."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is there twice")
+    return found

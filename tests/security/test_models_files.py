@@ -185,7 +185,7 @@ def test_one_other_byte_is_another_digest(model_dir: Path) -> None:
     first = model_digest(model_dir)
     (model_dir / "model.safetensors").write_bytes(weights("ac"))
     second = model_digest(model_dir)
-    (model_dir / "config.json").rename(model_dir / "config2.json")
+    (model_dir / "config.json").rename(model_dir / "generation_config.json")
     assert len({first, second, model_digest(model_dir)}) == 3
 
 
@@ -201,3 +201,111 @@ def test_unreadable_or_absent_parts_are_refused(model_dir: Path) -> None:
         check_files(model_dir)
     with pytest.raises(IntegrityError, match="no model directory"):
         check_files(model_dir / "nowhere")
+
+
+POINTING = [
+    ("tokenizer_config.json", {"vocab_file": "../../secret"}),
+    ("tokenizer_config.json", {"merges_file": "vocab.txt"}),  # plain, and not there
+    ("tokenizer_config.json", {"a": [{"tokenizer_files": ["config.json", "/etc/passwd"]}]}),
+    ("tokenizer_config.json", {"name_or_path": "..\\evil"}),
+    ("tokenizer_config.json", {"name_or_path": "~/evil"}),
+    ("config.json", {"_name_or_path": "/srv/evil"}),
+    ("config.json", {"anything": "https://example.org/evil"}),
+    ("config.json", {"text_config": {"backbone": "a/../../evil"}}),
+    ("config.json", {"base_model_name_or_path": "evil"}),
+    ("config.json", {"adapter_path": "evil"}),
+    ("config.json", {"code_revision": "evil"}),
+    ("generation_config.json", {"custom_generate": "evil/repository"}),
+    ("special_tokens_map.json", {"source_url": "evil"}),
+    ("pilotline.json", {"calibration_file": "C:\\evil"}),
+]
+
+
+@pytest.mark.parametrize(("name", "values"), POINTING)
+def test_failure27_a_value_that_names_a_file_of_elsewhere_is_refused(
+    model_dir: Path, name: str, values: dict[str, object]
+) -> None:
+    """What is signed are the directory's files: a loader has to be sent to no other."""
+    (model_dir / name).write_text(json.dumps(values))
+    with pytest.raises(IntegrityError, match=name) as refused:
+        check_files(model_dir)
+    assert "\n" not in str(refused.value)
+
+
+def test_names_texts_and_tokens_that_look_like_places_are_accepted(model_dir: Path) -> None:
+    """A vocabulary holds any word, a prompt any text, and a configuration the name of what it came of."""
+    (model_dir / "vocab.json").write_text(json.dumps({"/": 0, "..": 1, "vocab_file": 2, "auto_map": 3}))
+    (model_dir / "tokenizer_config.json").write_text(json.dumps({"unk_token": "/", "vocab_file": "vocab.json"}))
+    (model_dir / "config.json").write_text(json.dumps({"_name_or_path": "some/model-135M", "use": "a/b"}))
+    (model_dir / SIGNATURE).write_text(json.dumps({"prompt": "See https://example.org/../x \\ {text}"}))
+    assert len(check_files(model_dir)) == 5
+
+
+@pytest.mark.parametrize("text", ['{"auto_map": {"a": "b"}, "auto_map": {}}', '{"a": [{"b": 1, "b": 1}]}'])
+def test_a_key_that_is_there_twice_is_refused(model_dir: Path, text: str) -> None:
+    """Of two values one reader takes the first and another the last."""
+    (model_dir / "config.json").write_text(text)
+    with pytest.raises(IntegrityError, match="config"):
+        check_files(model_dir)
+
+
+@pytest.mark.parametrize(
+    "name", ["x.txt", "x.json", "evil.safetensors", "adapter_config.json", "pytorch_model.bin.index.json", "README.txt"]
+)
+def test_only_names_that_a_models_files_have_are_accepted(model_dir: Path, name: str) -> None:
+    """A file that no loader asks for is either forgotten or meant for a loader that is not ours."""
+    (model_dir / name).write_bytes(weights("a") if name.endswith(".safetensors") else b"{}")
+    with pytest.raises(IntegrityError, match="not allowed"):
+        check_files(model_dir)
+
+
+def sharded(folder: Path, weight_map: object, shards: tuple[str, ...]) -> None:
+    """Shards with an index instead of one weight file."""
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    for number, name in enumerate(shards):
+        (folder / name).write_bytes(weights(str(number)))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+
+FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+
+
+def test_shards_of_the_index_are_accepted(model_dir: Path) -> None:
+    """As transformers writes a large model."""
+    sharded(model_dir, {"a": FIRST, "b": SECOND, "c": FIRST}, (FIRST, SECOND))
+    assert len(check_files(model_dir)) == 5
+
+
+@pytest.mark.parametrize(
+    "weight_map",
+    [
+        {"a": FIRST, "b": "../../evil/model.safetensors"},
+        {"a": FIRST, "b": "/srv/evil.safetensors"},
+        {"a": FIRST, "b": "config.json"},
+        {"a": FIRST, "b": "model-00003-of-00002.safetensors"},
+        {"a": FIRST},  # the second shard is there and nobody names it
+        {"a": FIRST, "b": 3},
+        {},
+        [],
+        None,
+    ],
+)
+def test_failure27_an_index_names_every_shard_of_the_directory_and_no_other_file(
+    model_dir: Path, weight_map: object
+) -> None:
+    """A loader opens what the index says, wherever it lies."""
+    sharded(model_dir, weight_map, (FIRST, SECOND))
+    with pytest.raises(IntegrityError, match=r"index\.json"):
+        check_files(model_dir)
+
+
+def test_weights_that_can_be_read_in_two_ways_are_refused(model_dir: Path) -> None:
+    """One loader takes the single file, another the index."""
+    sharded(model_dir, {"a": FIRST, "b": SECOND}, (FIRST, SECOND))
+    (model_dir / "model.safetensors").write_bytes(weights("a"))
+    with pytest.raises(IntegrityError, match="one or the other"):
+        check_files(model_dir)
+    (model_dir / "model.safetensors").unlink()
+    (model_dir / "model.safetensors.index.json").unlink()
+    with pytest.raises(IntegrityError, match="no model"):
+        check_files(model_dir)

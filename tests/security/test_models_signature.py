@@ -102,11 +102,12 @@ def test_any_altered_byte_of_any_file_is_refused_by_name(signed: Signed) -> None
     assert signed.refused().state == "altered"
     (signed.model / SIGNATURE).write_text("{}")
     verify_signature(signed.model, signed.file, [signed.key])
-    (signed.model / "more.txt").write_text("")
-    assert "more.txt" in str(signed.refused())
-    (signed.model / "more.txt").unlink()
+    (signed.model / "merges.txt").write_text("")
+    assert "merges.txt" in str(signed.refused())
+    (signed.model / "merges.txt").unlink()
     path.rename(signed.model / "renamed.safetensors")
-    assert signed.refused().state == "altered"
+    with pytest.raises(IntegrityError, match=r"renamed\.safetensors"):
+        verify_signature(signed.model, signed.file, [signed.key])
 
 
 def test_a_missing_signature_is_named(signed: Signed) -> None:
@@ -151,9 +152,9 @@ def test_a_signature_that_leaves_files_out_is_refused(signed: Signed) -> None:
     """A signer that ignores a file has not signed the model, although its key is trusted."""
     from model_signing import hashing, signing
 
-    (signed.model / "extra.json").write_text("{}")
+    (signed.model / "added_tokens.json").write_text("{}")
     config = signing.Config().use_elliptic_key_signer(private_key=signed.home.keys / "signing.pem")
-    config.set_hashing_config(hashing.Config().set_ignored_paths(paths=["extra.json"]))
+    config.set_hashing_config(hashing.Config().set_ignored_paths(paths=["added_tokens.json"]))
     config.sign(signed.model, signed.file)
     told = signed.refused()
     assert told.state == "altered"
