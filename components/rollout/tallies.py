@@ -111,9 +111,7 @@ class Tallies:
         """Why stable fails more often than before the canary came, or nothing: the two intervals have to part."""
         stable = self.arms["stable"]
         bad = stable.failed + stable.invalid
-        if not before.requests or not bad:
-            return ""
-        if rate_interval(bad, stable.requests)[0] <= rate_interval(before.failed, before.requests)[1]:
+        if not before.requests or not _surely_above(bad, stable.requests, before.most_failing):
             return ""
         return f"stable fails since the canary came: {bad}/{stable.requests}, before {before.failed}/{before.requests}"
 

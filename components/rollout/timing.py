@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from components.rollout.evalues import RunningQuantile
+from components.rollout.evalues import RunningQuantile, rate_interval
 from components.rollout.margins import LATENCY_LEVELS, Margins
 from components.rollout.observations import Observation
 
@@ -94,6 +94,7 @@ class Baseline:
         answered = [one for one in seen if one.own.score is not None]
         self.seconds = {shadow: [seconds_of(one, shadow) for one in answered] for shadow in (True, False)}
         self.requests, self.failed = len(seen), sum(one.own.failed or one.own.invalid for one in seen)
+        self.most_failing = rate_interval(self.failed, self.requests)[1]  # what its failure rate may have been
 
     def slowed(self, timing: Timing, margins: Margins) -> str:
         """Stable itself became slow since the canary came: then "no slower than stable" says little."""

@@ -220,6 +220,10 @@ class Judge:
             return INCONCLUSIVE, "stable", degraded
         return (INCONCLUSIVE, "deadline", lacking) if over else (CONTINUE, "evidence", f"still needed: {lacking}")
 
+    def evidence_for(self, metric: str) -> float:
+        """What the stage has so far that the canary is no worse in one metric; 1 where nothing has to be proved."""
+        return self._proofs[metric].value if metric in self._proofs else 1.0
+
     @property
     def _proofs(self) -> dict[str, EProcess]:
         return {} if self._bake else self._proof.tests

@@ -83,11 +83,18 @@ class LiveTraffic:
         """Stable alone."""
         return [self._request(0.0) for _ in range(requests)]
 
-    def stage(self, judge: Judge, weight: int, deadline: float, last_at: float = math.inf) -> Ended:
-        """Feed one stage that the judge has begun, until it decides; a look at each arrival, later twice a second."""
+    def requests(self, weight: int, count: int) -> list[Observation]:
+        """So many, all ended; weight in percent, 0 for mirrored ones."""
+        return [self._request(weight / 100) for _ in range(count)]
+
+    def stage(self, judge: Judge, weight: int, deadline: float, through: tuple[str, ...] = ()) -> Ended:
+        """Feed one stage that the judge has begun, until it decides; a look at each arrival, later twice a second.
+
+        `through`: outcomes that do not end it before the deadline.
+        """
         waiting: deque[tuple[float, Observation]] = deque()
-        number, verdict = 0, Verdict(CONTINUE, "", "")
-        while verdict.outcome == CONTINUE:
+        number, now, verdict = 0, 0.0, Verdict(CONTINUE, "", "")
+        while verdict.outcome == CONTINUE or (verdict.outcome in through and now < deadline):
             now = number / self._rate
             waiting.append((now, self._request(weight / 100)))
             number += 1
@@ -96,8 +103,14 @@ class LiveTraffic:
                 verdict = judge.verdict(now, deadline)
         return Ended(verdict, weight, now)
 
-    def rollout(self, judge: Judge, weights: Sequence[int] = (0, 10, 50), deadline: float = 1800.0) -> Ended:
-        """All stages (0 = shadow), as far as they pass."""
+    def rollout(
+        self,
+        judge: Judge,
+        weights: Sequence[int] = (0, 10, 50),
+        deadline: float = 1800.0,
+        through: tuple[str, ...] = (),
+    ) -> Ended:
+        """All stages (0 = shadow), as far as they pass; with `through` each to its deadline, whatever these say."""
         judge.baseline(self.baseline())
         seconds = 0.0
         for weight in weights:
@@ -105,9 +118,9 @@ class LiveTraffic:
                 judge.begin_step(weight)
             else:
                 judge.begin_shadow()
-            ended = self.stage(judge, weight, deadline)
+            ended = self.stage(judge, weight, deadline, through)
             seconds += ended.seconds
-            if ended.verdict.outcome != PASS:
+            if ended.verdict.outcome != PASS and ended.verdict.outcome not in through:
                 break
         return replace(ended, seconds=seconds)
 
