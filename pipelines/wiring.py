@@ -31,19 +31,23 @@ def open_stack(step: StepRun, engine: str, training_set: Path) -> Iterator[Servi
     """The local serving stack for a rollout, with the online features of the run's training set.
 
     A model is served only with a signature by a key that the ledger trusts. The servers' largest memory is kept with
-    the run. PolicyRefusal where they cannot fit this machine, UserError where the recipe wants them in a cluster.
+    the run. PolicyRefusal where they cannot fit this machine, or what is free of it now, UserError where the recipe
+    wants them in a cluster.
     """
     from components.registry.trust import check_before_serving
     from components.serving.cluster import refuse_backend
     from components.serving.engines import choose
     from components.serving.stack import LocalStack
+    from pipelines.canary_room import check_room
     from pipelines.plan_record import SERVER_MEMORY
     from pipelines.preflight import check_rollout
     from pipelines.server_memory import ServerMemory
 
     refuse_backend(step.recipe.serving.backend)
     choice = choose(engine)
-    check_rollout(step.recipe, choice.engine.name, getattr(choice.engine, "gpus", 0))
+    gpus = getattr(choice.engine, "gpus", 0)
+    check_rollout(step.recipe, choice.engine.name, gpus)
+    step.say([check_room(step.recipe, choice.engine.name, gpus)])
     memory = ServerMemory()
     stack = LocalStack(
         recipe=step.recipe,
