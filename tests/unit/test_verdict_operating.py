@@ -84,6 +84,30 @@ def _crosses(name: str, course: int, requests: int, rate: float) -> bool:
     return False
 
 
+def test_an_incident_that_both_arms_share_is_not_blamed_on_the_canary():
+    """3 % of errors in both, .5 % before: none of 10 steps of 100 s is aborted (fixed thresholds would abort each)."""
+    for run in range(10):
+        traffic, judge = LiveTraffic(f"incident {run}", Arm(errors=0.03), Arm(errors=0.03)), Judge(design_margins(), 1)
+        judge.baseline(LiveTraffic(f"before {run}", Arm()).baseline())
+        judge.begin_step(50)
+        assert traffic.stage(judge, 50, 100.0).verdict.outcome != FAIL
+
+
+def test_with_twenty_requests_in_all_mirroring_finds_a_dead_canary_and_a_tenth_of_them_does_not():
+    """Mirrored: 40 of 40; at 10 % it takes three draws of the canary, which come in about a third of 200 cases."""
+    dead, found = Arm(errors=1.0), {0: 0, 10: 0}
+    for weight, runs in ((0, 40), (10, 200)):
+        for run in range(runs):
+            traffic, judge = LiveTraffic(f"tiny {run} {weight}", dead), Judge(design_margins(), 2)
+            judge.baseline(traffic.baseline())
+            judge.begin_step(weight) if weight else judge.begin_shadow()
+            for one in traffic.requests(weight, 20):
+                judge.add(one)
+            found[weight] += judge.verdict(1.0, 150.0).outcome == FAIL
+    assert found[0] == 40
+    assert 0.2 * 200 < found[10] < 0.45 * 200
+
+
 def test_a_canary_at_the_pass_margin_rarely_passes():
     """+1 pp at 50 %, where +1 pp is the margin: of 20 steps of 200 s at most chance passes (true share under 5 %)."""
     passed = sum(step_alone(f"margin {run}", 50, Arm(errors=0.015), 200.0).verdict.outcome == PASS for run in range(20))
