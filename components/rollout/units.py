@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from components.rollout.observations import Observation
 
 
@@ -14,14 +16,15 @@ class Units:
     probability (w - v) / (1 - v); one that had the canary has it again and tells nothing new.
     """
 
-    def __init__(self) -> None:
-        """No unit seen."""
-        self._below: dict[str, float] = {}  # unit → weight at which it had stable; 1 where it had the canary
+    def __init__(self, known: dict[str, float] | None = None) -> None:
+        """`known`: of an earlier `below`, where the same draws go on."""
+        self.below = dict(known or {})  # unit (a digest) → weight at which it had stable; 1 where it had the canary
 
     def chance(self, seen: Observation) -> float | None:
         """The probability with which this request was drawn for the canary; None where the draw was known before."""
-        known = self._below.get(seen.unit, 0.0)
+        unit = hashlib.sha256(seen.unit.encode()).hexdigest()[:16]
+        known = self.below.get(unit, 0.0)
         if not seen.unit or known >= seen.weight:
             return None
-        self._below[seen.unit] = 1.0 if seen.canary else seen.weight
+        self.below[unit] = 1.0 if seen.canary else seen.weight
         return (seen.weight - known) / (1 - known)

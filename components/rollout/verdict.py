@@ -57,8 +57,12 @@ class Judge:
         self.objection: Decided | None = None
 
     def memory(self) -> dict[str, Any]:
-        """The evidence of harm as plain JSON: what a controller that is started anew must not forget."""
-        return {"digests": list(self._digests), "steps": self._steps, "harm": self._harm.memory()}
+        """The evidence of harm as plain JSON: what a controller that is started anew must not forget.
+
+        With sticky draws also which units were seen, about 30 bytes each: their draws are known by then.
+        """
+        memory = {"digests": list(self._digests), "steps": self._steps, "harm": self._harm.memory()}
+        return memory | ({"units": dict(self._units.below)} if self.margins.sticky else {})
 
     @classmethod
     def resume(cls, margins: Margins, steps: int, digests: tuple[str, str], memory: Mapping[str, Any]) -> Self:
@@ -77,6 +81,7 @@ class Judge:
             if memory.get("steps") != steps:
                 raise IntegrityError(f"rollout: its evidence is of {memory.get('steps')} steps, not {steps}; abort it")
             judge._harm.recall(memory["harm"])
+            judge._units = Units(memory.get("units"))
         return judge
 
     def baseline(self, seen: Sequence[Observation]) -> None:

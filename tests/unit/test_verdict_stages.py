@@ -178,6 +178,21 @@ def test_evidence_of_harm_survives_the_death_of_its_controller():
     assert len(again.memory()["harm"]) == 2
 
 
+def test_a_sticky_draw_that_was_counted_before_the_controller_died_is_not_counted_again():
+    """The same customers come back to the same step: their draws are known, only new ones are samples."""
+    judge = _judge(sticky=True)
+    judge.begin_step(50)
+    for number in range(20):
+        judge.add(_seen("canary" if number % 2 else "stable", unit=f"customer {number}"))
+    memory = json.loads(json.dumps(judge.memory()))
+    assert "customer" not in json.dumps(memory)
+    again = Judge.resume(design_margins(sticky=True), 1, (CANDIDATE, STABLE), memory)
+    again.begin_step(50)
+    for number in range(26):
+        again.add(_seen("canary" if number % 2 else "stable", unit=f"customer {number}"))
+    assert again.tallies.samples(50) == 3
+
+
 def test_a_new_digest_forgets_all_evidence():
     """Another candidate is judged by its own requests."""
     judge = _judge()
