@@ -45,10 +45,12 @@ from components.training.checkpoints import (
 )
 from components.training.failpoints import reached
 from components.training.job import PREEMPTED, ROLLED_BACK
-from components.training.staging import Files, write
+from components.training.staging import Copier, Files, write
 from components.training.universal import check_universal, is_other_shape, universal_folder
 
 if TYPE_CHECKING:
+    import torch
+
     from components.training.worker import Rank
 
 AGREE_SECONDS = 1.0  # about how often ranks ask each other whether to save or to stop
@@ -65,6 +67,7 @@ class Saver:
         self._beat = Beat(rank.job.beats, rank.engine.rank)
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        self._buffers: dict[tuple[str, int], torch.Tensor] = {}
         self._attempt = 0
         self._saved_at, self._next_talk, self._talked_at = time.monotonic(), 0, (0, time.monotonic())
         self._first_bad = math.inf  # step of the first loss of this rank that was no number
@@ -144,8 +147,8 @@ class Saver:
         staging = self._job.folder / f".step-{step:06d}.{self._attempt}.staging"
         states = self._engine.save(staging)
         reached("save.begin")
-        extras = {name: tensor.detach().cpu().clone() for name, tensor in rank.average.tensors().items()}
-        work = (staging, step, states, extras if rank.chief else {}, rank.state.to_json())
+        extras = Copier(self._buffers, AVERAGES).copied(rank.average.tensors()) if rank.chief else {}
+        work = (staging, step, states, extras, rank.state.to_json())
         if self._training.checkpoint_in_background:
             self._thread = threading.Thread(target=self._guarded, args=work, daemon=True, name="checkpoint")
             self._thread.start()

@@ -138,7 +138,7 @@ def start(root: Path, recipe: str, env: Mapping[str, str] | None = None, before:
     return process
 
 
-def run(root: Path, recipe: str, env: Mapping[str, str] | None = None, seconds: float = 120, before: str = "") -> Any:
+def run(root: Path, recipe: str, env: Mapping[str, str] | None = None, seconds: float = 600, before: str = "") -> Any:
     """Run the launcher to its end; the ModelRef, or the error that the caller of `train` would see."""
     process = start(root, recipe, env, before)
     process.join(seconds)

@@ -49,7 +49,7 @@ def job_folder(root: Path) -> Path:
     return found.parent
 
 
-def disturbed(root: Path, failpoint: str, before: str = "", seconds: float = 180, **training: Any) -> Any:
+def disturbed(root: Path, failpoint: str, before: str = "", seconds: float = 600, **training: Any) -> Any:
     """Train in `root` with a failpoint that acts once, and again where that ended the launcher; what came out.
 
     Asserts that the failpoint was reached.

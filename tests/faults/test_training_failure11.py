@@ -29,7 +29,7 @@ def test_killed_while_saving_the_checkpoint_before_loads_and_a_damaged_newest_is
     assert isinstance(model, ModelRef)
     assert model.resumed_from_step == 5
     assert "WARNING" not in (tmp_path / "log").read_text()  # the half was never published, so nothing is damaged
-    assert time.monotonic() - began < 120
+    assert time.monotonic() - began < 400
 
 
 @pytest.mark.slow
