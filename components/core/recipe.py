@@ -203,6 +203,8 @@ def _check_kept(recipe: Recipe, where: str) -> None:
     """What is kept of a subject can be forgotten again."""
     serving = recipe.serving
     _refuse_secrets(serving.log_store, "serving.log_store", where)
+    if serving.review_from > serving.review_below:
+        raise UserError(f"{where}: serving.review_from is above serving.review_below; no score lies between")
     if serving.subject and serving.subject not in recipe.features.entities:
         known = ", ".join(recipe.features.entities)
         raise UserError(f"{where}: serving.subject {serving.subject!r} is no entity of features.entities ({known})")

@@ -61,7 +61,8 @@ class ModelSeen(BaseModel):
 class DecisionAnswer(BaseModel):
     """One decision.
 
-    `failure` says what the drawn arm failed with, `seconds` is the time in the service and at the model.
+    `failure` says what the drawn arm failed with, `seconds` is the time in the service and at the model. `rule` says
+    where the score comes from, `review` that a person should look at it.
     """
 
     decision_id: str
@@ -73,6 +74,8 @@ class DecisionAnswer(BaseModel):
     answered_by: Literal["stable", "canary", "baseline", "none"]
     weight: float
     failure: str
+    rule: Literal["model", "last_known", "baseline", "none"]
+    review: bool
     seconds: dict[Literal["total", "model"], float]
     features: dict[str, FeatureSeen]
 
@@ -126,6 +129,8 @@ def answer_of(outcome: Outcome) -> dict[str, Any]:
         "answered_by": outcome.answered_by,
         "weight": outcome.weight,
         "failure": outcome.failure,
+        "rule": outcome.rule,
+        "review": outcome.review,
         "seconds": {"total": round(outcome.seconds, 6), "model": round(outcome.answer.seconds, 6)},
         "features": {name: dict(found) for name, found in outcome.features.items()},
     }

@@ -22,6 +22,7 @@ from components.serving.scoring import (
     label_logprobs,
     scoring_request,
 )
+from components.serving.tracing import Tracing
 
 if TYPE_CHECKING:
     import aiohttp
@@ -31,7 +32,8 @@ FeatureValues = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Answer:
-    """What one arm said; `failure` is "" or connect, timeout, http_<status>, invalid, features, absent, shed."""
+    """What one arm said; `failure` is "" or connect, timeout, http_<status>, invalid, features, absent,
+    unknown_entity, shed."""
 
     arm: str
     failure: str = ""
@@ -52,8 +54,8 @@ class InForce:
 class ArmAsker:
     """Renders the prompt for an arm's version and posts it with the arm's header."""
 
-    def __init__(self, client: aiohttp.ClientSession) -> None:
-        self._client = client
+    def __init__(self, client: aiohttp.ClientSession, tracing: Tracing) -> None:
+        self._client, self._tracing = client, tracing
 
     async def ask(
         self, now: InForce, arm: str, features: FeatureValues | None, text: str, request_id: str, seconds: float
@@ -63,6 +65,15 @@ class ArmAsker:
             return Answer(arm, "absent")
         if features is None:
             return Answer(arm, "features")
+        with self._tracing.span("ask", arm=arm, version=now.state.arms[arm].version) as span:
+            answer = await self._ask(now, arm, features, text, request_id, seconds)
+            if span is not None:
+                span.set_attribute("failure", answer.failure)
+            return answer
+
+    async def _ask(
+        self, now: InForce, arm: str, features: FeatureValues, text: str, request_id: str, seconds: float
+    ) -> Answer:
         about, renderer = now.state.arms[arm], now.renderers[arm]
         started = time.perf_counter()
         digest = ""
@@ -86,6 +97,7 @@ class ArmAsker:
         import aiohttp
 
         headers = {ARM_HEADER: arm, REQUEST_ID_HEADER: request_id, "content-type": "application/json"}
+        headers |= self._tracing.onward()
         try:
             async with (
                 asyncio.timeout(seconds),

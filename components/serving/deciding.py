@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,13 +24,29 @@ from components.serving.asking import Answer, ArmAsker, FeatureValues, InForce
 from components.serving.control import CANARY, STABLE, ArmState, read_state
 from components.serving.decision_log import DecisionLog
 from components.serving.decision_log.schema import new_id
+from components.serving.rules import (
+    BASELINE,
+    LAST_KNOWN,
+    MODEL,
+    NONE,
+    LastKnown,
+    Rules,
+    entity_key,
+    is_unknown,
+    question_key,
+    sticky_number,
+)
+from components.serving.tracing import Tracing
 
 if TYPE_CHECKING:
     import aiohttp
 
 POLL_SECONDS = 0.05
 CANARY_SHARE = 0.5  # of the time allowed for an answer; the rest is kept for falling back to stable
+FEATURES_SHARE = 0.5  # of that time, for reading features
+LEAST_SECONDS = 0.05  # for an arm to answer, when the time is over
 SHADOWS_AT_ONCE = 64
+UNKNOWN_ENTITY = "unknown_entity"
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +82,9 @@ class Outcome:
     text: str
     seconds: float
     mirror: bool
+    rule: str = MODEL
+    review: bool = False
+    client: str = ""
 
 
 class Decider:
@@ -81,8 +100,15 @@ class Decider:
         seed: str,
         timeout_seconds: float,
         model: str = "",
+        rules: Rules | None = None,
+        sticky: bool = False,
+        tracing: Tracing | None = None,
     ) -> None:
-        self._asker, self._features, self._log = ArmAsker(client), features, log
+        self._tracing = tracing or Tracing()
+        self._asker, self._features, self._log = ArmAsker(client, self._tracing), features, log
+        self._rules, self._seed, self._sticky = rules or Rules(), seed, sticky
+        self._known_features = LastKnown(self._rules.last_known_seconds)
+        self._known_answers = LastKnown(self._rules.last_known_seconds)
         self._state_path, self._timeout = state_path, timeout_seconds
         self._model = model
         self._draws = random.Random(seed)  # noqa: S311 - a fair draw that can be repeated, not a secret
@@ -117,7 +143,9 @@ class Decider:
             logger.error("state not in force: %s", self.state_error)
         self._seen = (about.st_mtime_ns, about.st_ino)
 
-    async def decide(self, entities: Mapping[str, str], text: str, request: Mapping[str, Any]) -> Outcome:
+    async def decide(
+        self, entities: Mapping[str, str], text: str, request: Mapping[str, Any], client: str = ""
+    ) -> Outcome:
         """Answer one request and queue its record; `request` is what features of the request are computed of.
 
         Raises:
@@ -125,35 +153,91 @@ class Decider:
         """
         started = time.perf_counter()
         now = self.in_force
-        state, weight = now.state, now.state.drawn_weight
-        drawn = CANARY if self._draws.random() < weight else STABLE
-        decision_id = new_id()
+        weight, drawn, decision_id = now.state.drawn_weight, self.draw(entities), new_id()
         if not self._log.healthy:
             raise TransientError(self._log.error or "the decision log is full")
-        features = await self._read(entities, {"text": text, **request})
-        answer = await self._asker.ask(now, drawn, features, text, decision_id, self._share(now, drawn))
-        failure = answer.failure
-        if failure and drawn == CANARY and STABLE in state.arms and features is not None:
-            left = self._timeout - (time.perf_counter() - started)
-            answer = await self._asker.ask(now, STABLE, features, text, decision_id, max(0.1, left))
-        status = "refused" if answer.failure else "fallback" if answer.arm != drawn else "ok"
-        outcome = Outcome(
-            decision_id=decision_id,
-            status=status,
-            drawn=drawn,
-            weight=weight,
-            answered_by="none" if answer.failure else answer.arm,
-            failure=failure,
-            answer=answer,
-            arm=None if answer.failure else state.arms[answer.arm],
-            features=features or {},
-            entities=entities,
-            text=text,
-            seconds=time.perf_counter() - started,
-            mirror=state.shadow and status == "ok" and drawn == STABLE and CANARY in state.arms,
-        )
+        with self._tracing.span("decide", decision_id=decision_id, drawn=drawn, weight=weight) as span:
+            asked = {"text": text, **request}
+            features, rule = await self._features_of(entities, asked)
+            answer, failure = await self._answer(now, drawn, features, text, decision_id, started + self._timeout)
+            if answer.failure:
+                answer, rule = self._stand_in(answer, entities, asked)
+            elif rule == MODEL:
+                self._known_answers.keep(question_key(entities, asked), answer)
+            arm = state_arm if (state_arm := now.state.arms.get(answer.arm)) and not answer.failure else None
+            status = "refused" if answer.failure else "ok" if answer.arm == drawn and rule == MODEL else "fallback"
+            outcome = Outcome(
+                decision_id=decision_id,
+                status=status,
+                drawn=drawn,
+                weight=weight,
+                answered_by="none" if answer.failure else answer.arm,
+                failure=failure,
+                answer=answer,
+                arm=arm,
+                features=features or {},
+                entities=entities,
+                text=text,
+                seconds=time.perf_counter() - started,
+                mirror=now.state.shadow and status == "ok" and drawn == STABLE and CANARY in now.state.arms,
+                rule=NONE if answer.failure else rule,
+                review=self._rules.review(answer.score),
+                client=client,
+            )
+            if span is not None:
+                told = {"status": status, "answered_by": outcome.answered_by, "rule": outcome.rule, "failure": failure}
+                span.set_attributes(told | {"version": arm.version if arm else ""})
         self._record(outcome)
         return outcome
+
+    def draw(self, entities: Mapping[str, str]) -> str:
+        """The arm of one request, by the weight in force alone; where draws are sticky, by a hash of the entities."""
+        number = sticky_number(self._seed, entities) if self._sticky else self._draws.random()
+        return CANARY if number < self.in_force.state.drawn_weight else STABLE
+
+    async def _features_of(
+        self, entities: Mapping[str, str], asked: Mapping[str, Any]
+    ) -> tuple[FeatureValues | None, str]:
+        """The features, and whether they are as of now (MODEL) or the last known ones."""
+        with self._tracing.span("features"):
+            features = await self._read(entities, asked)
+        if self._rules.fallback != LAST_KNOWN:
+            return features, MODEL
+        if features is not None:
+            self._known_features.keep(entity_key(entities), features)
+            return features, MODEL
+        known = self._known_features.find(entity_key(entities))
+        if known is None:
+            return None, MODEL
+        return {name: {**found, "fresh": False} for name, found in known.items()}, LAST_KNOWN
+
+    async def _answer(
+        self, now: InForce, drawn: str, features: FeatureValues | None, text: str, decision_id: str, deadline: float
+    ) -> tuple[Answer, str]:
+        """The drawn arm's answer, else stable's within the time that is left; and what the drawn arm failed with."""
+        if features is not None and self._rules.unknown_entity != "score" and is_unknown(features):
+            return Answer(drawn, UNKNOWN_ENTITY), UNKNOWN_ENTITY
+        left = max(LEAST_SECONDS, deadline - time.perf_counter())
+        share = CANARY_SHARE if drawn == CANARY and STABLE in now.state.arms else 1.0
+        answer = await self._asker.ask(now, drawn, features, text, decision_id, left * share)
+        failure = answer.failure
+        if failure and drawn == CANARY and STABLE in now.state.arms and features is not None:
+            left = max(LEAST_SECONDS, deadline - time.perf_counter())
+            answer = await self._asker.ask(now, STABLE, features, text, decision_id, left)
+        return answer, failure
+
+    def _stand_in(self, answer: Answer, entities: Mapping[str, str], asked: Mapping[str, Any]) -> tuple[Answer, str]:
+        """What the recipe puts in the place of an answer that no arm gave; the failed answer where it refuses."""
+        rules = self._rules
+        if answer.failure == UNKNOWN_ENTITY and rules.unknown_entity == "refuse":
+            return answer, NONE
+        if rules.fallback == LAST_KNOWN and (known := self._known_answers.find(question_key(entities, asked))):
+            return replace(known, arm="baseline", seconds=answer.seconds), LAST_KNOWN
+        if rules.fallback == BASELINE:
+            score = rules.baseline_score
+            made = replace(answer, arm="baseline", failure="", score=score, label=rules.label(score))
+            return made, BASELINE
+        return answer, NONE
 
     async def mirror(self, outcome: Outcome) -> None:
         """Ask the canary the same question, after the caller has the answer."""
@@ -189,13 +273,10 @@ class Decider:
             renderers[name] = self._cache[key]
         return InForce(state, renderers)
 
-    def _share(self, now: InForce, drawn: str) -> float:
-        return self._timeout * (CANARY_SHARE if drawn == CANARY and STABLE in now.state.arms else 1.0)
-
     async def _read(self, entities: Mapping[str, str], request: Mapping[str, Any]) -> FeatureValues | None:
         reading, loop = self._features.read, asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(self._timeout * CANARY_SHARE):
+            async with asyncio.timeout(self._timeout * FEATURES_SHARE):
                 return await loop.run_in_executor(self._reader, reading, entities, request)
         except Exception:
             logger.exception("features could not be read")
@@ -241,4 +322,7 @@ class Decider:
             entities=outcome.entities,
             features=outcome.features,
             text=outcome.text,
+            rule=outcome.rule,
+            review=int(outcome.review),
+            client=outcome.client,
         )

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from components.core.protocols import Decision
+from components.serving.admission import own_headers
 
 MOST_IN_FLIGHT = 256
 POLL_SECONDS = 0.1
@@ -98,7 +99,7 @@ class Drive:
 
         given = {"text": row.get("text") or "", **row.get("request", {})}
         body = {"entities": dict(row["entities"]), "input": given}
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", **own_headers()}
         status, answer = 0, None
         try:
             async with (

@@ -1,7 +1,8 @@
-"""Errors of the HTTP API as application/problem+json (RFC 9457), and the limit on a request's body."""
+"""Errors of the HTTP API as application/problem+json (RFC 9457), and the limits on a request's body."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 PROBLEM_JSON = "application/problem+json"
 LARGEST_BODY_BYTES = 256 << 10
+BODY_SECONDS = 10.0
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -71,28 +73,47 @@ def _printable(text: str) -> str:
 
 
 class BodyLimit:
-    """ASGI middleware: a body over the limit is answered 413 without being read to its end."""
+    """ASGI middleware: a body over the limit is answered 413 without being read to its end, a slow one 408."""
 
-    def __init__(self, app: Any, largest_bytes: int = LARGEST_BODY_BYTES) -> None:
-        self.app, self.largest_bytes = app, largest_bytes
+    def __init__(self, app: Any, largest_bytes: int = LARGEST_BODY_BYTES, seconds: float = BODY_SECONDS) -> None:
+        self.app, self.largest_bytes, self.seconds = app, largest_bytes, seconds
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Read the body first, counting, then hand it on whole."""
         if scope["type"] != "http" or scope["method"] in {"GET", "HEAD"}:
             await self.app(scope, receive, send)
             return
+        try:
+            async with asyncio.timeout(self.seconds):
+                body = await self._read(scope, receive)
+        except TimeoutError:
+            await refuse(send, 408, f"the body did not arrive within {self.seconds:g} s")
+            return
+        except _TooLargeError:
+            await refuse(send, 413, f"body larger than {self.largest_bytes} bytes")
+            return
+        if body is not None:
+            await self.app(scope, _replay(body, receive), send)
+
+    async def _read(self, scope: Message, receive: Receive) -> bytes | None:
+        """The whole body, None where the caller is gone."""
         parts: list[bytes] = []
-        size, more = _declared(scope), True
-        while more and size <= self.largest_bytes:
+        size, more = 0, True
+        if _declared(scope) > self.largest_bytes:
+            raise _TooLargeError
+        while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                return
+                return None
             parts.append(message.get("body", b""))
-            size, more = max(size, sum(map(len, parts))), message.get("more_body", False)
-        if size > self.largest_bytes:
-            await _refuse(send, f"body larger than {self.largest_bytes} bytes")
-            return
-        await self.app(scope, _replay(b"".join(parts), receive), send)
+            size, more = size + len(parts[-1]), message.get("more_body", False)
+            if size > self.largest_bytes:
+                raise _TooLargeError
+        return b"".join(parts)
+
+
+class _TooLargeError(Exception):
+    pass
 
 
 def _declared(scope: Message) -> int:
@@ -115,9 +136,10 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return once
 
 
-async def _refuse(send: Send, detail: str) -> None:
-    body = problem_body(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+async def refuse(send: Send, status: int, detail: str, more: list[tuple[bytes, bytes]] | None = None) -> None:
+    """Answer with a problem document; `more` are headers. The connection ends: its body may be unread."""
+    body = problem_body(status, detail)
     headers = [(b"content-type", PROBLEM_JSON.encode()), (b"content-length", str(len(body)).encode())]
-    headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    headers += [(b"connection", b"close"), *(more or [])]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from components.core.errors import TransientError, UserError
 from components.core.recipe import Recipe, Serving, parse_recipe
+from components.serving.admission import Counting, Doorkeeper, Shedding, clients_of_environment
 from components.serving.api import BatchAnswer, DecisionAnswer, FeedbackAnswer, answer_of, request_models
-from components.serving.deciding import Decider, OnlineFeatures, Outcome
+from components.serving.deciding import UNKNOWN_ENTITY, Decider, OnlineFeatures, Outcome
 from components.serving.decision_log import ConflictingFeedbackError, DecisionLog, Keeping, UnknownDecisionError
 from components.serving.decision_log.keys import SubjectKeys
 from components.serving.moments import moment
 from components.serving.problems import PROBLEM_JSON, BodyLimit, ProblemError, install_problems
+from components.serving.rules import Rules
 from components.serving.service_metrics import ServiceMeters
+from components.serving.tracing import Tracing
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -70,13 +73,14 @@ class ServiceConfig:
 def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
     """The application; it opens the decision log when it starts and writes it out when it stops."""
     import aiohttp
-    from fastapi import BackgroundTasks, FastAPI
+    from fastapi import BackgroundTasks, FastAPI, Request
     from fastapi.responses import Response
 
     recipe = config.parsed_recipe
     serving = recipe.serving
     meters = ServiceMeters()
     request_model, feedback_model = request_models(recipe)
+    tracing, clients = Tracing(), clients_of_environment()
     held: dict[str, Any] = {}
 
     @asynccontextmanager
@@ -91,7 +95,7 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
         seed = f"{recipe.rollout.seed}:{config.run_id}"
         decider = Decider(
             client, features, log, Path(config.state_path), seed=seed, timeout_seconds=serving.request_timeout_seconds,
-            model=recipe.model.name,
+            model=recipe.model.name, rules=Rules.of(recipe), sticky=recipe.rollout.sticky, tracing=tracing,
         )  # fmt: skip
         held.update(log=log, decider=decider)
         await decider.refresh()
@@ -105,21 +109,27 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
             await decider.close()
             await client.close()
             await asyncio.to_thread(log.close)
+            await asyncio.to_thread(tracing.close)
 
     app = FastAPI(title="Pilotline scoring service", version="1", lifespan=lifespan)
+    app.add_middleware(Shedding, most=serving.max_in_flight)
     app.add_middleware(BodyLimit)
+    app.add_middleware(Doorkeeper, clients=clients)
+    app.add_middleware(Counting, count=meters.problem)
     install_problems(app)
     errors: dict[int | str, dict[str, Any]] = {
         status: {"content": {PROBLEM_JSON: {}}, "description": text}
         for status, text in (
-            (400, "not JSON"), (404, "not found"), (409, "in conflict"), (413, "too large"),
-            (422, "does not fit the schema"), (503, "nothing can answer"),
+            (400, "not JSON"), (401, "no known key"), (403, "not for this client"), (404, "not found"),
+            (408, "too slow"), (409, "in conflict"), (413, "too large"), (422, "does not fit the schema"),
+            (429, "too many at once"), (503, "nothing can answer"),
         )
     }  # fmt: skip
 
-    async def decided(item: Any, background: BackgroundTasks) -> Outcome:
+    async def decided(item: Any, request: Request, background: BackgroundTasks) -> Outcome:
+        client = request.scope.get("state", {}).get("client", "")
         try:
-            outcome = await held["decider"].decide(_texts(item.entities), *_input(item.input))
+            outcome = await held["decider"].decide(_texts(item.entities), *_input(item.input), client=client)
         except TransientError as error:
             raise ProblemError(503, str(error)) from error
         meters.count(outcome)
@@ -128,12 +138,15 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
 
     @app.post("/v1/decisions", responses=errors, response_model=DecisionAnswer | BatchAnswer)
     @_reads(request_model)
-    async def decisions(body: Any, background: BackgroundTasks) -> Response:
+    async def decisions(body: Any, request: Request, background: BackgroundTasks) -> Response:
         """Decide on one row, or on up to 64 `items`."""
-        if hasattr(body, "items"):
-            outcomes = await asyncio.gather(*(decided(item, background) for item in body.items))
-            return _json({"items": [answer_of(outcome) for outcome in outcomes]}, background)
-        outcome = await decided(body, background)
+        with tracing.span("POST /v1/decisions", headers=dict(request.headers)):
+            if hasattr(body, "items"):
+                outcomes = await asyncio.gather(*(decided(item, request, background) for item in body.items))
+                return _json({"items": [answer_of(outcome) for outcome in outcomes]}, background)
+            outcome = await decided(body, request, background)
+        if outcome.status == "refused" and outcome.failure == UNKNOWN_ENTITY:
+            raise ProblemError(422, "nothing is known of this entity", decision=answer_of(outcome))
         if outcome.status == "refused":
             raise ProblemError(503, f"no arm could answer ({outcome.failure})", decision=answer_of(outcome))
         return _json(answer_of(outcome), background)

@@ -16,10 +16,12 @@ class ServiceMeters:
 
         self._registry = CollectorRegistry()
         add = partial(Counter, registry=self._registry)
-        self._decisions = add("pilotline_decisions", "Decisions.", ("drawn", "answered_by", "status"))
+        self._decisions = add("pilotline_decisions", "Decisions.", ("drawn", "answered_by", "status", "version"))
         self._failures = add("pilotline_arm_failures", "What the drawn arm failed with.", ("drawn", "failure"))
+        self._problems = add("pilotline_http_problems", "Requests answered with an error, by status.", ("status",))
+        self._reviews = add("pilotline_reviews", "Decisions marked for a person.", ("version",))
         self._seconds = Histogram(
-            "pilotline_decision_seconds", "Time in the service.", ("drawn",), registry=self._registry,
+            "pilotline_decision_seconds", "Time in the service.", ("drawn", "version"), registry=self._registry,
             buckets=(0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2, 5, 10),
         )  # fmt: skip
         self._weight = Gauge("pilotline_canary_weight", "Probability of a canary draw.", registry=self._registry)
@@ -27,10 +29,17 @@ class ServiceMeters:
 
     def count(self, outcome: Outcome) -> None:
         """Count a decision."""
-        self._decisions.labels(outcome.drawn, outcome.answered_by, outcome.status).inc()
-        self._seconds.labels(outcome.drawn).observe(outcome.seconds)
+        version = outcome.arm.version if outcome.arm else ""
+        self._decisions.labels(outcome.drawn, outcome.answered_by, outcome.status, version).inc()
+        self._seconds.labels(outcome.drawn, version).observe(outcome.seconds)
+        if outcome.review:
+            self._reviews.labels(version).inc()
         if outcome.failure:
             self._failures.labels(outcome.drawn, outcome.failure).inc()
+
+    def problem(self, status: int) -> None:
+        """Count an answer that is an error."""
+        self._problems.labels(str(status)).inc()
 
     def text(self, decider: Decider, log: DecisionLog) -> bytes:
         """The exposition."""

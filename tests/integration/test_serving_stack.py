@@ -163,7 +163,7 @@ def test_ready_metrics_and_docs_answer(stack: LocalStack) -> None:
     """Readiness is a scored request; metrics count by drawn arm and answering arm."""
     assert httpx.get(f"{stack.url}/readyz").json() == {"status": "ready"}
     metrics = httpx.get(f"{stack.url}/metrics").text
-    assert 'pilotline_decisions_total{answered_by="stable",drawn="stable",status="ok"}' in metrics
+    assert 'pilotline_decisions_total{answered_by="stable",drawn="stable",status="ok",version="1"}' in metrics
     schema = httpx.get(f"{stack.url}/openapi.json").json()
     assert {"/v1/decisions", "/v1/feedback"} <= set(schema["paths"])
     assert '"shop"' in json.dumps(schema)

@@ -18,6 +18,11 @@ class Serving(Section):
         `pilotline decisions forget` destroys; "" names none.
     log_store: folder or fsspec URL of the log's Parquet parts; "" = `decisions` in the home.
     log_part_minutes: how often settled rows move there; log_days: what is older is deleted, 0 keeps it.
+    review_from, review_below: a score in [from, below) is marked for a person to look at; equal ones mark none.
+    fallback: where no arm answers, or features are missing or late: `refuse` (503), `baseline` (baseline_score), or
+        `last_known`: the entity's last features, and the last answer to the same question, of last_known_seconds.
+    unknown_entity: nothing is known of it: `score` it all the same, `refuse` (422), or `fallback`.
+    max_in_flight: requests worked on at once; more are answered 429.
     """
 
     engine: Literal["auto", "vllm", "reference"] = "auto"
@@ -33,6 +38,13 @@ class Serving(Section):
     log_store: Annotated[str, Field(max_length=1024)] = ""
     log_part_minutes: Annotated[float, Field(gt=0.0, le=1440.0)] = 15.0
     log_days: Annotated[int, Field(ge=0, le=36_500)] = 0
+    review_from: Share = 0.0
+    review_below: Share = 0.0
+    fallback: Literal["refuse", "last_known", "baseline"] = "refuse"
+    baseline_score: Share = 0.0
+    last_known_seconds: Annotated[float, Field(gt=0.0, le=86_400.0)] = 3600.0
+    unknown_entity: Literal["score", "refuse", "fallback"] = "score"
+    max_in_flight: Annotated[int, Field(ge=1, le=10_000)] = 256
     port: Annotated[int, Field(ge=0, le=65535)] = 0  # of the scoring service on 127.0.0.1; 0 takes a free one
 
 

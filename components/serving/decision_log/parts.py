@@ -29,10 +29,10 @@ WRITING, WHOLE, LEAVING = "writing", "whole", "leaving"
 TEXT = (
     "id", "run_id", "time", "status", "failure", "drawn", "answered_by", "model", "version", "digest", "label",
     "prompt_digest", "entities", "features", "text", "text_digest", "subject", "cipher", "kind", "seal",
-    "shadow_version", "shadow_failure",
+    "rule", "client", "shadow_version", "shadow_failure",
 )  # fmt: skip
 NUMBERS = ("weight", "score", "threshold", "seconds", "model_seconds", "shadow_score", "shadow_seconds")
-WHOLE_NUMBERS = ("seq", "masked", "shadow_ok")
+WHOLE_NUMBERS = ("seq", "masked", "shadow_ok", "review")
 COLUMNS = {
     DECISIONS: (*WHOLE_NUMBERS, *TEXT, *NUMBERS),
     FEEDBACK: ("seq", "decision_id", "time", "label", "observed_at"),

@@ -23,7 +23,8 @@ CREATE TABLE IF NOT EXISTS decisions (
   seconds REAL NOT NULL, model_seconds REAL, entities TEXT NOT NULL, features TEXT NOT NULL,
   model TEXT NOT NULL DEFAULT '', text TEXT, text_digest TEXT NOT NULL DEFAULT '', seal TEXT NOT NULL DEFAULT '',
   subject TEXT NOT NULL DEFAULT '', cipher TEXT NOT NULL DEFAULT '', masked INTEGER NOT NULL DEFAULT 0,
-  kind TEXT NOT NULL DEFAULT '');
+  kind TEXT NOT NULL DEFAULT '', rule TEXT NOT NULL DEFAULT '', review INTEGER NOT NULL DEFAULT 0,
+  client TEXT NOT NULL DEFAULT '');
 CREATE INDEX IF NOT EXISTS decisions_time ON decisions (time);
 CREATE TABLE IF NOT EXISTS shadows (
   seq INTEGER PRIMARY KEY AUTOINCREMENT, decision_id TEXT NOT NULL UNIQUE, time TEXT NOT NULL, version TEXT NOT NULL,
@@ -36,15 +37,15 @@ CREATE TABLE IF NOT EXISTS parts (
   since TEXT NOT NULL, until TEXT NOT NULL, digest TEXT NOT NULL, state TEXT NOT NULL);
 """
 ADDED = {"model": "TEXT NOT NULL DEFAULT ''", "text": "TEXT", "text_digest": "TEXT NOT NULL DEFAULT ''"}
-ADDED |= {"seal": "TEXT NOT NULL DEFAULT ''", "subject": "TEXT NOT NULL DEFAULT ''"}
-ADDED |= {"cipher": "TEXT NOT NULL DEFAULT ''", "masked": "INTEGER NOT NULL DEFAULT 0"}
-ADDED |= {"kind": "TEXT NOT NULL DEFAULT ''"}  # columns that a log of an earlier version lacks
+ADDED |= dict.fromkeys(("seal", "subject", "cipher", "kind", "rule", "client"), "TEXT NOT NULL DEFAULT ''")
+ADDED |= dict.fromkeys(("masked", "review"), "INTEGER NOT NULL DEFAULT 0")  # columns that an earlier log lacks
 SEALED = (
     "id", "run_id", "time", "status", "failure", "drawn", "weight", "answered_by", "model", "version", "digest",
     "label", "score", "threshold", "prompt_digest", "seconds", "model_seconds", "entities", "features",
     "text", "text_digest",
 )  # fmt: skip
-SEALED_WHERE_THERE = ("subject", "cipher", "masked", "kind")  # not part of seals made before these columns were
+# Not part of the seals that were made before these columns were.
+SEALED_WHERE_THERE = ("subject", "cipher", "masked", "kind", "rule", "review", "client")
 
 
 class UnknownDecisionError(LookupError):
