@@ -32,7 +32,7 @@ from components.registry.transaction import (
     transact,
     unchanged,
 )
-from components.registry.whole import check_whole
+from components.registry.whole import check_registered, check_whole
 
 APPROVAL, AWAITING = "approval", "awaiting_approval"
 REQUESTED, APPROVED, REJECTED, LAPSED = "requested", "approved", "rejected", "lapsed"
@@ -171,6 +171,7 @@ def approve(
         candidate = request.candidate
         if _is_open(request, ledger):
             candidate.policy.allow_approval(who.name, candidate.requesters)
+            check_registered(candidate.version, ledger, known=False)  # it asked, so it was known then
             if models_root is not None:
                 check_whole(name, version, candidate.version.digest, models_root, ledger)
             key = f"approval:{request.entry.seq}:{APPROVED}:{who.name.casefold()}"

@@ -22,7 +22,7 @@ from components.registry.transaction import (
     stop,
     transact,
 )
-from components.registry.whole import check_whole
+from components.registry.whole import check_registered, check_whole
 
 
 def promote(
@@ -51,10 +51,12 @@ def promote(
         reason: why, for the record; default the report's reason.
         policy: what the recipe says about people; default no approval.
         requesters: who started the run.
-        models_root: where given, the kept files are checked first, bytes and signature.
+        models_root: where given, the ledger has to know the version, and the kept files are checked first, bytes and
+            signature.
 
     Raises:
-        IntegrityError: version and report are about different models, or the kept files are not as they were.
+        IntegrityError: version and report are about different models, the version is not the one that was registered,
+            or the kept files are not as they were.
         PolicyRefusal: the gate did not pass, the rollout has no evidence, another version won meanwhile, or a person
             rejected it.
         TransientError: the ledger or the registry does not answer, or somebody else is deciding; run again.
@@ -68,6 +70,8 @@ def promote(
             outcome = report.outcome if report.outcome in (ROLLED_BACK, INCONCLUSIVE) else INCONCLUSIVE
             entry = stop(candidate, outcome, report.reason, ledger, tracking, lease)
             return outcome_of(version, outcome, report.reason, entry)
+        if ledger.find(candidate.key) is None:
+            check_registered(version, ledger, known=models_root is not None)
         if models_root is not None and ledger.find(candidate.key) is None:
             check_whole(version.name, version.version, version.digest, models_root, ledger)
         return _passed(candidate, ledger, tracking, lease, reason or report.reason)

@@ -512,3 +512,49 @@ def test_evidence_with_no_measurement_registers_as_refused(room: Room) -> None:
     assert not version.gate_passed
     assert "not measured" in version.reason or "not known" in version.reason
     assert json.loads((room.root / "out" / "record.json").read_text())["gate_passed"] is False
+
+
+def handed_on(room: Room, **changes: Any) -> tuple[ModelVersionRef, Any]:
+    """The record as somebody edited it between register and promote, and a rollout that passed of it."""
+    forged = replace(ModelVersionRef.read(room.root / "out"), **changes)
+    return forged, rollout_report(forged)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_refused_version_is_not_promoted_by_an_edited_record(room: Room, kept: bool) -> None:
+    """The record between two steps is a file; what counts is what registration put into the ledger."""
+    refused = room.register(recipe=small_recipe(gate={"min_auc": 0.9}))
+    assert not refused.gate_passed
+    held = tuple(replace(rule, outcome="pass", reason="") for rule in refused.gate)
+    forged, report = handed_on(room, gate_passed=True, gate=held, reason="gate passed")
+    with pytest.raises(PolicyRefusal, match="the gate did not pass: min_auc"):
+        promote(forged, report, room.ledger, room.tracking, "run-1", models_root=room.root / "models" if kept else None)
+    assert champion(NAME, room.ledger) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"evidence_digest": "0" * 64},
+        {"champion_version": "7", "champion_digest": "7" * 64},
+        {"digest": "1" * 64},
+        {"gate": ()},
+        {"reason": "gate passed: trust me"},
+    ],
+)
+def test_another_record_than_the_registered_one_is_not_promoted(room: Room, changes: dict[str, Any]) -> None:
+    """Whatever field differs, it is not what was judged."""
+    assert room.register().gate_passed
+    forged, report = handed_on(room, **changes)
+    with pytest.raises(IntegrityError, match="is not the one that was registered"):
+        promote(forged, report, room.ledger, room.tracking, "run-1", models_root=room.root / "models")
+    assert champion(NAME, room.ledger) is None
+
+
+def test_a_version_that_was_never_registered_is_not_promoted(room: Room) -> None:
+    """Another number over the files of a refused model."""
+    room.register(recipe=small_recipe(gate={"min_auc": 0.9}))
+    forged, report = handed_on(room, gate_passed=True, version="2")
+    with pytest.raises(IntegrityError, match="no registration"):
+        promote(forged, report, room.ledger, room.tracking, "run-1", models_root=room.root / "models")
+    assert champion(NAME, room.ledger) is None
