@@ -22,8 +22,10 @@ from components.serving.moments import MOMENT
 
 LARGEST_TEXT = 50_000  # characters
 MOST_ITEMS = 64
+MOST_TOKENS = 8192
 
 Text = Annotated[str, StringConstraints(strict=True, max_length=LARGEST_TEXT)]
+Short = Annotated[str, StringConstraints(strict=True, max_length=256)]
 EntityValue = Annotated[str, StringConstraints(strict=True, max_length=256)] | StrictInt
 
 
@@ -91,6 +93,42 @@ class FeedbackAnswer(BaseModel):
 
     decision_id: str
     status: Literal["recorded"]
+
+
+class _Generation(Closed):
+    """Keys of OpenAI's requests that are handed on; others are refused, above all those that steer the server."""
+
+    model: Annotated[str, StringConstraints(strict=True, max_length=256)]
+    max_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | None = None
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    n: Annotated[int, Field(ge=1, le=4)] | None = None
+    stop: Short | Annotated[list[Short], Field(max_length=4)] | None = None
+    stream: bool | None = None
+    seed: Annotated[int, Field(ge=0, le=(1 << 31) - 1)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2.0, le=2.0)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2.0, le=2.0)] | None = None
+    user: Short | None = None
+
+
+class Completion(_Generation):
+    """A text to go on with."""
+
+    prompt: Text
+
+
+class Message(Closed):
+    """One turn."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Text
+
+
+class ChatCompletion(_Generation):
+    """A conversation to go on with."""
+
+    messages: Annotated[list[Message], Field(min_length=1, max_length=256)]
+    max_completion_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | None = None
 
 
 def request_models(recipe: Recipe) -> tuple[Any, Any]:

@@ -24,6 +24,7 @@ from components.serving.asking import Answer, ArmAsker, FeatureValues, InForce
 from components.serving.control import CANARY, STABLE, ArmState, read_state
 from components.serving.decision_log import DecisionLog
 from components.serving.decision_log.schema import new_id
+from components.serving.passthrough import Passed, record_of
 from components.serving.rules import (
     BASELINE,
     LAST_KNOWN,
@@ -154,8 +155,7 @@ class Decider:
         started = time.perf_counter()
         now = self.in_force
         weight, drawn, decision_id = now.state.drawn_weight, self.draw(entities), new_id()
-        if not self._log.healthy:
-            raise TransientError(self._log.error or "the decision log is full")
+        self.check_log()
         with self._tracing.span("decide", decision_id=decision_id, drawn=drawn, weight=weight) as span:
             asked = {"text": text, **request}
             features, rule = await self._features_of(entities, asked)
@@ -246,6 +246,30 @@ class Decider:
             self._mirrors.add(task)
             task.add_done_callback(self._mirrors.discard)
 
+    def check_log(self) -> None:
+        """TransientError where records are not being written: then nothing may be answered."""
+        if not self._log.healthy:
+            raise TransientError(self._log.error or "the decision log is full")
+
+    def record_passed(self, passed: Passed, status: str, entities: Mapping[str, str]) -> None:
+        """Queue the record of a request that was handed on; TransientError where the log cannot take it."""
+        self._log.decision(**record_of(passed, status, entities, passed.now.state.drawn_weight, self._model))
+
+    def record_shadow(
+        self, decision_id: str, arm: ArmState | None, failure: str, score: float | None, seconds: float
+    ) -> None:
+        """Queue what the canary made of a mirrored request."""
+        with suppress(TransientError):
+            self._log.shadow(
+                decision_id=decision_id,
+                version=arm.version if arm else "",
+                digest=arm.digest if arm else "",
+                ok=int(not failure),
+                failure=failure,
+                score=score,
+                seconds=seconds,
+            )
+
     async def probe(self) -> str:
         """ "" where an arm scores a request through the router, else what failed."""
         now = self.in_force
@@ -290,16 +314,7 @@ class Decider:
                 now, CANARY, outcome.features, outcome.text, outcome.decision_id, self._timeout
             )
         arm = now.state.arms.get(CANARY)
-        with suppress(TransientError):
-            self._log.shadow(
-                decision_id=outcome.decision_id,
-                version=arm.version if arm else "",
-                digest=arm.digest if arm else "",
-                ok=int(not answer.failure),
-                failure=answer.failure,
-                score=answer.score,
-                seconds=answer.seconds,
-            )
+        self.record_shadow(outcome.decision_id, arm, answer.failure, answer.score, answer.seconds)
 
     def _record(self, outcome: Outcome) -> None:
         arm = outcome.arm

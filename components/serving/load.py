@@ -1,20 +1,24 @@
 """An open-loop load driver: requests leave by the clock, whether earlier ones were answered or not.
 
 Latency counts from the scheduled arrival, so that a server that falls behind shows it (a closed loop would slow down
-with it and report less; the coordinated omission problem).
+with it and report less; the coordinated omission problem, G. Tene, "How NOT to Measure Latency"). A request that had no
+answer counts with the time it was waited for: leaving it out would make an overload look like speed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import orjson
 
+from components.core.errors import UserError
 from components.core.protocols import Decision
 from components.serving.admission import own_headers
 
@@ -110,6 +114,68 @@ class Drive:
         except (TimeoutError, aiohttp.ClientError, ValueError):
             pass
         self._found[index] = as_decision(status, answer, time.perf_counter() - arrival)
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Percentiles of all requests, seconds from the scheduled arrival; nearest rank, so each is a measured one.
+
+    Those that had no answer are in them with the time that was waited: where `unanswered` is over one hundredth, the
+    99th percentile is at least that.
+    """
+
+    requests: int
+    unanswered: int
+    refused: int
+    p50: float
+    p95: float
+    p99: float
+    longest: float
+
+    @classmethod
+    def of(cls, decisions: Sequence[Decision]) -> Latencies:
+        """Of the decisions of a run; UserError where there is none."""
+        if not decisions:
+            raise UserError("no request was sent; give rows to send")
+        seconds = sorted(decision.seconds for decision in decisions)
+        return cls(
+            requests=len(seconds),
+            unanswered=sum(decision.http_status == 0 for decision in decisions),
+            refused=sum(decision.status == "refused" for decision in decisions),
+            p50=nearest_rank(seconds, 0.5),
+            p95=nearest_rank(seconds, 0.95),
+            p99=nearest_rank(seconds, 0.99),
+            longest=seconds[-1],
+        )
+
+
+def nearest_rank(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of the values does not exceed."""
+    return ordered[max(0, math.ceil(share * len(ordered) - 1e-9) - 1)]
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Rows for `Drive` from a JSON-lines file of requests: {"entities": {...}, "input": {"text": ..., ...}}.
+
+    Raises:
+        UserError: the file cannot be read, or a line is no such object; the line's number, not its content, is told.
+    """
+    try:
+        with path.open("rb") as stream:
+            for number, line in enumerate(stream, 1):
+                if not line.strip():
+                    continue
+                try:
+                    asked = orjson.loads(line)
+                    given = dict(asked.get("input") or {})
+                    yield {"entities": dict(asked["entities"]), "text": given.pop("text", ""), "request": given}
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    wanted = 'write {"entities": {...}, "input": {...}}'
+                    raise UserError(
+                        f"{path}, line {number}: not a request ({type(error).__name__}); {wanted}"
+                    ) from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def as_decision(http_status: int, answer: Any, seconds: float) -> Decision:

@@ -14,11 +14,20 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from components.core.errors import TransientError, UserError
 from components.core.recipe import Recipe, Serving, parse_recipe
 from components.serving.admission import Counting, Doorkeeper, Shedding, clients_of_environment
-from components.serving.api import BatchAnswer, DecisionAnswer, FeedbackAnswer, answer_of, request_models
+from components.serving.api import (
+    BatchAnswer,
+    ChatCompletion,
+    Completion,
+    DecisionAnswer,
+    FeedbackAnswer,
+    answer_of,
+    request_models,
+)
 from components.serving.deciding import UNKNOWN_ENTITY, Decider, OnlineFeatures, Outcome
 from components.serving.decision_log import ConflictingFeedbackError, DecisionLog, Keeping, UnknownDecisionError
 from components.serving.decision_log.keys import SubjectKeys
 from components.serving.moments import moment
+from components.serving.passthrough import PassThrough
 from components.serving.problems import PROBLEM_JSON, BodyLimit, ProblemError, install_problems
 from components.serving.rules import Rules
 from components.serving.service_metrics import ServiceMeters
@@ -74,7 +83,7 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
     """The application; it opens the decision log when it starts and writes it out when it stops."""
     import aiohttp
     from fastapi import BackgroundTasks, FastAPI, Request
-    from fastapi.responses import Response
+    from fastapi.responses import Response, StreamingResponse
 
     recipe = config.parsed_recipe
     serving = recipe.serving
@@ -97,7 +106,8 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
             client, features, log, Path(config.state_path), seed=seed, timeout_seconds=serving.request_timeout_seconds,
             model=recipe.model.name, rules=Rules.of(recipe), sticky=recipe.rollout.sticky, tracing=tracing,
         )  # fmt: skip
-        held.update(log=log, decider=decider)
+        passing = PassThrough(client, decider, timeout_seconds=serving.request_timeout_seconds, subject=serving.subject)
+        held.update(log=log, decider=decider, passing=passing)
         await decider.refresh()
         watcher = asyncio.create_task(decider.watch())
         try:
@@ -106,6 +116,7 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
             watcher.cancel()
             with suppress(asyncio.CancelledError):
                 await watcher
+            await passing.close()
             await decider.close()
             await client.close()
             await asyncio.to_thread(log.close)
@@ -150,6 +161,31 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
         if outcome.status == "refused":
             raise ProblemError(503, f"no arm could answer ({outcome.failure})", decision=answer_of(outcome))
         return _json(answer_of(outcome), background)
+
+    async def passed_on(path: str, body: Any, request: Request) -> Response:
+        client = request.scope.get("state", {}).get("client", "")
+        if body.model != recipe.model.name:
+            raise ProblemError(404, f"no such model here; ask for {recipe.model.name}")
+        try:
+            with tracing.span(f"POST {path}", headers=dict(request.headers)):
+                passed, opened = await held["passing"].open(path, body.model_dump(exclude_none=True), client)
+        except TransientError as error:
+            raise ProblemError(503, str(error)) from error
+        if opened is None:
+            raise ProblemError(503, f"no arm could answer ({passed.failure})", request_id=passed.request_id)
+        headers = {"x-request-id": passed.request_id, "x-pilotline-answered-by": passed.arm}
+        stream = held["passing"].stream(passed, opened)
+        return StreamingResponse(stream, opened.status, headers, opened.content_type)
+
+    @app.post("/v1/completions", responses=errors)
+    async def completions(body: Completion, request: Request) -> Response:
+        """Go on with a text, as OpenAI's API; `stream` answers with server-sent events."""
+        return await passed_on("/v1/completions", body, request)
+
+    @app.post("/v1/chat/completions", responses=errors)
+    async def chat(body: ChatCompletion, request: Request) -> Response:
+        """Go on with a conversation, as OpenAI's API; `stream` answers with server-sent events."""
+        return await passed_on("/v1/chat/completions", body, request)
 
     @app.post("/v1/feedback", responses=errors)
     @_reads(feedback_model)

@@ -157,7 +157,7 @@ def test_a_length_that_lies_and_a_body_that_never_ends_are_bounded(stack: LocalS
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
-@pytest.mark.parametrize("path", ["/v1/decisions", "/v1/feedback"])
+@pytest.mark.parametrize("path", ["/v1/decisions", "/v1/feedback", "/v1/completions", "/v1/chat/completions"])
 def test_no_request_of_the_published_schema_or_against_it_is_a_server_error(
     stack: LocalStack, path: str, mode: GenerationMode
 ) -> None:

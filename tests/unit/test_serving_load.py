@@ -9,16 +9,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from components.core.errors import UserError
 from components.core.protocols import Decision
-from components.serving.load import Drive, as_decision
+from components.serving.load import Drive, Latencies, as_decision, nearest_rank, read_rows
 
 
 @contextmanager
-def service(seconds: float = 0.0, serial: bool = False, status: int = 200) -> Iterator[tuple[str, list[float]]]:
+def service(
+    seconds: float = 0.0, serial: bool = False, status: int = 200, stall: tuple[int, float] | None = None
+) -> Iterator[tuple[str, list[float]]]:
     """A scoring service that takes a fixed time; yields its URL and the arrival times it saw."""
     arrivals: list[float] = []
     lock = threading.Lock() if serial else threading.Semaphore(10_000)
@@ -31,7 +35,8 @@ def service(seconds: float = 0.0, serial: bool = False, status: int = 200) -> It
             arrivals.append(time.perf_counter())
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
             with lock:
-                time.sleep(seconds)
+                number = int(asked["input"]["text"])
+                time.sleep(stall[1] if stall and number == stall[0] else seconds)
             body = json.dumps(answer(asked["input"]["text"])).encode()
             with suppress(ConnectionError):  # the caller gave up
                 self.send_response(status)
@@ -83,6 +88,62 @@ def test_latency_counts_from_the_scheduled_arrival_so_that_overload_shows() -> N
         found = Drive(url, rows(40), 100.0, 10.0).run()
     assert found[-1].seconds > 1.0
     assert found[-1].seconds > 4 * found[0].seconds
+
+
+def test_percentiles_under_overload_are_those_of_the_arithmetic() -> None:
+    """A server that takes s a request, asked every 1/r < s: request i waits i (s - 1/r) before its own s."""
+    s, rate, count = 0.05, 40.0, 60
+    with service(s, serial=True) as (url, _):
+        found = Latencies.of(Drive(url, rows(count), rate, 30.0).run())
+    exact = [s + i * (s - 1 / rate) for i in range(count)]
+    assert found.requests == count
+    for measured, rank in ((found.p50, 30), (found.p95, 57), (found.p99, 60), (found.longest, 60)):
+        assert exact[rank - 1] <= measured < 1.5 * exact[rank - 1] + 0.2
+
+
+def test_a_stall_shows_in_every_request_that_was_to_leave_during_it() -> None:
+    """One answer of 2 s at 50 a second: 100 arrivals wait, evenly from 2 s down to nothing; p50 of 200 is half that.
+
+    A closed loop would see one slow request of 101 and report a 99th percentile of a few milliseconds.
+    """
+    with service(0.0, serial=True, stall=(0, 2.0)) as (url, _):
+        decisions = Drive(url, rows(150), 50.0, 30.0).run()
+    exact = sorted(max(0.0, 2.0 - i / 50.0) for i in range(150))
+    found = Latencies.of(decisions)
+    for measured, rank in ((found.p50, 75), (found.p95, 143), (found.p99, 149)):
+        assert exact[rank - 1] - 0.01 <= measured < exact[rank - 1] + 0.5
+    assert found.p99 > 1.9
+
+
+def test_requests_without_an_answer_count_with_the_time_they_were_waited_for() -> None:
+    """Half of them time out: the upper percentiles are the time-out, not the quick ones'."""
+    with service(1.5, serial=True) as (url, _):
+        found = Latencies.of(Drive(url, rows(4), 50.0, 0.5).run())
+    assert (found.requests, found.unanswered, found.refused) == (4, 4, 4)
+    assert 0.5 <= found.p50 < 1.0
+
+
+@pytest.mark.parametrize(("share", "rank"), [(0.5, 50), (0.95, 95), (0.99, 99), (0.001, 1), (1.0, 100)])
+def test_a_percentile_is_a_measured_value(share: float, rank: int) -> None:
+    """Nearest rank of 1 to 100."""
+    assert nearest_rank([float(i) for i in range(1, 101)], share) == rank
+
+
+def test_a_file_of_requests_is_read_line_by_line(tmp_path: Path) -> None:
+    """Entities, text and the other inputs; a line that is none is named by its number and not repeated."""
+    path = tmp_path / "requests.jsonl"
+    path.write_text('{"entities": {"shop": "a"}, "input": {"text": "t", "product": "card"}}\n\n{"entities": {}}\n')
+    assert list(read_rows(path)) == [
+        {"entities": {"shop": "a"}, "text": "t", "request": {"product": "card"}},
+        {"entities": {}, "text": "", "request": {}},
+    ]
+    for line in ("{", "[]", "3", '{"input": {"text": "secret"}}', '{"entities": 3}'):
+        path.write_text('{"entities": {}}\n' + line)
+        with pytest.raises(UserError, match="line 2") as caught:
+            list(read_rows(path))
+        assert "secret" not in str(caught.value)
+    with pytest.raises(UserError, match="cannot be read"):
+        list(read_rows(tmp_path / "none"))
 
 
 def test_slow_answers_do_not_hold_back_later_requests() -> None:
