@@ -35,6 +35,7 @@ from pipelines.serving_state import (
 )
 from pipelines.serving_versions import champion_of, servable
 
+DAEMON = "pipelines.serve_daemon"
 UP_SECONDS, DOWN_SECONDS = 600.0, 90.0
 AT_ONCE = 64  # decisions a request, the service's own limit
 
@@ -108,8 +109,10 @@ def score(home: Home, lines: Iterator[str], url: str = "") -> Iterator[dict[str,
     """
     import httpx
 
+    from components.serving.admission import own_headers
+
     base = url or required(home).url
-    with httpx.Client(base_url=base, timeout=120.0, trust_env=False, headers=_key()) as client:
+    with httpx.Client(base_url=base, timeout=120.0, trust_env=False, headers=own_headers()) as client:
         batch: list[tuple[int, Any]] = []
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -153,11 +156,6 @@ def _post(client: Any, body: Any) -> Any:
         raise TransientError(f"{client.base_url}: {type(error).__name__}; `pilotline serve status`") from error
 
 
-def _key() -> dict[str, str]:
-    """The client's API key, where the service asks for one."""
-    return {"x-api-key": key} if (key := os.environ.get("PILOTLINE_API_KEY")) else {}
-
-
 def _spawn(home: Home, name: str, engine: str, port: int) -> subprocess.Popen[bytes]:
     """In a session of its own and without a run's token, so that it outlives the terminal and runs."""
     folder(home).mkdir(parents=True, exist_ok=True)
@@ -166,7 +164,7 @@ def _spawn(home: Home, name: str, engine: str, port: int) -> subprocess.Popen[by
     paths = [str(PROJECT_ROOT), *filter(None, [environment.get("PYTHONPATH")])]
     with log_file(home).open("ab") as sink:
         return subprocess.Popen(
-            [sys.executable, "-m", "pipelines.serve_daemon", *words],
+            [sys.executable, "-m", DAEMON, *words],
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,

@@ -148,12 +148,20 @@ class Service:
 
     @contextmanager
     def _open(self, served: Servable) -> Iterator[LocalStack]:
+        try:
+            with self.stack(served) as opened:
+                yield opened
+        finally:
+            self._cool(at_once=True)
+
+    def stack(self, served: Servable) -> LocalStack:
+        """The serving stack of a version, its signature checked before each start of a replica; not entered yet."""
         from components.registry.trust import check_before_serving
         from components.serving.engines import choose
         from components.serving.stack import LocalStack
 
         asked = served.recipe.serving.engine if self._engine == "auto" else self._engine
-        stack = LocalStack(
+        return LocalStack(
             recipe=served.recipe,
             home=self._home,
             run_id=served.run_id,
@@ -163,11 +171,6 @@ class Service:
             check=check_before_serving(self._home.ledger_url),
             place=folder(self._home),
         )
-        try:
-            with stack as opened:
-                yield opened
-        finally:
-            self._cool(at_once=True)
 
     def _link(self, served: Servable) -> Path:
         """Where the scoring service finds the newest features: a link, replaced by rename."""
@@ -200,7 +203,7 @@ def _fits(served: Servable, wanted: Servable) -> bool:
     return same and served.source == wanted.source
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, service: type[Service] = Service) -> int:
     """Serve until SIGTERM; the exit status is the error's where nothing can be served."""
     parser = argparse.ArgumentParser(prog="pipelines.serve_daemon", description=__doc__)
     parser.add_argument("--home", type=Path, required=True)
@@ -217,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # survives its terminal
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        Service(home, given.name, given.engine, given.port).run()
+        service(home, given.name, given.engine, given.port).run()
     except PilotlineError as error:
         print(one_line(error), file=sys.stderr, flush=True)
         return error.exit_code

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from components.core.digest import value_digest
 from components.core.protocols import Decision, ServingStack
 from components.core.recipe import Recipe
 from components.core.records import RolloutEvent
@@ -86,7 +87,7 @@ class Traffic:
     def _observe(self, rows: Sequence[Row], decisions: Sequence[Decision]) -> list[Observation]:
         labels = self.recipe.model.labels
         return [
-            observe(decision, self.versions, labels, *self._known(row))
+            observe(decision, self.versions, labels, *self._known(row), self._unit(row))
             for row, decision in zip(rows, decisions, strict=False)
         ]
 
@@ -96,6 +97,10 @@ class Traffic:
         for one in seen:
             if one.drawn_arm and math.isfinite(one.own.seconds):
                 self._latencies[one.drawn_arm].append(one.own.seconds * 1000)
+
+    def _unit(self, row: Row) -> str:
+        """The entity, where the recipe draws by it: then it is what is counted."""
+        return value_digest(row["entities"]) if self.recipe.rollout.sticky else ""
 
     def _known(self, row: Row) -> tuple[float | None, int | None]:
         row_id = str(row["row_id"])

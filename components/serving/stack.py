@@ -153,7 +153,7 @@ class LocalStack:
         """
         replica = self._replicas.get(arm)
         asked = (model_dir, version, digest, _golden(golden))
-        if replica is None or (*_identity(replica), replica.golden) != asked:
+        if replica is None or _died(replica) or (*_identity(replica), replica.golden) != asked:
             self.launch(arm, model_dir, version, digest, golden)
             replica = self._replicas[arm]
         try:
@@ -370,3 +370,8 @@ def _golden(row: GoldenRow | None) -> Golden | None:
 def _identity(replica: LocalReplica) -> tuple[Path, str, str]:
     spec = replica.replica.spec
     return spec.model_dir, spec.version, spec.digest
+
+
+def _died(replica: LocalReplica) -> bool:
+    """Whether it was ready once and lives no more; one that dies before says so when it is waited for."""
+    return replica.replica.seconds_to_ready is not None and not replica.alive
