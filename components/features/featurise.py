@@ -22,12 +22,22 @@ from components.core.records import ContractVerdict, SplitRef, TrainingSetRef
 from components.features.describe import describe
 from components.features.feast_store import FeatureProject, join_history, load_project, write_registry
 from components.features.history import Rows, write_history
-from components.features.known import Restated, Versions, first_versions, remember
+from components.features.known import Versions, first_versions, remember
+from components.features.known_past import Asked, Restated
 from components.features.latest.sqlite import SqliteLatest
+from components.features.on_demand import utc
 from components.features.online import HISTORY, ONLINE, write_online
 from components.features.parity import Parity, measure_parity, measure_served
 from components.features.repository import REQUEST, Service, check_service, locate
-from components.features.rows import check_columns, parse_times, read_clean, refuse_future, row_ids, typed_rows
+from components.features.rows import (
+    check_columns,
+    parse_time,
+    parse_times,
+    read_clean,
+    refuse_future,
+    row_ids,
+    typed_rows,
+)
 from components.features.split import TimeSplit, check_classes, known_in_time, split_by_time
 
 CLEAN = "clean.parquet"
@@ -120,7 +130,8 @@ def _versions(recipe: Recipe, raw: pd.DataFrame, verdict: ContractVerdict, known
     if known is None or raw.empty:
         versions = first_versions(raw, keys, event)
     else:
-        versions = remember(known / value_digest(verdict.contract)[:16], name, raw, keys, event, _restated(recipe))
+        store = known / value_digest(verdict.contract)[:16]
+        versions = remember(store, name, raw, keys, event, _restated(recipe), _asked(recipe))
     if not recipe.features.as_of:
         return versions
     seen = versions.as_of(_end_of_day(recipe.features.as_of))
@@ -132,6 +143,20 @@ def _versions(recipe: Recipe, raw: pd.DataFrame, verdict: ContractVerdict, known
 
 def _restated(recipe: Recipe) -> Restated:
     return Restated(recipe.features.restated, recipe.features.restated_share)
+
+
+def _asked(recipe: Recipe) -> Asked:
+    """The interval that the recipe's source was read for, and as of when the set is made."""
+    source, as_of = recipe.source, recipe.features.as_of
+    since, until = (_end(text, source.time_formats) for text in (source.since, source.until))
+    return Asked(since, until, _end_of_day(as_of) if as_of else None)
+
+
+def _end(text: str, formats: Sequence[str]) -> pd.Timestamp | None:
+    """An end of the source's interval, which ingestion has read and checked by the same formats."""
+    if not text:
+        return None
+    return pd.Timestamp(utc(parse_time(text, formats) or datetime.fromisoformat(text))).as_unit("us")
 
 
 def _end_of_day(text: str) -> pd.Timestamp:

@@ -1,93 +1,42 @@
 """What was known of a row, and from when: a later export never changes what an earlier one said of the past.
 
-An export carries no time at which a row reached us, so it is taken from the sequence of exports. A row of the first
-one counts as known from its event. A row that a later export adds behind the end of the one before it is new; one
-that it adds before that end is late (a backfill), and a row that it changes is corrected: both count as known from the
-day after the end of the export that brought them. What a correction replaces stays beside it, and held until then.
+An export carries no time at which a row reached us, so it is taken from the sequence of exports. A row counts as known
+from its event where no export before held its time. One that an export adds in a time that an earlier one covered is
+late (a backfill), and a row that it changes or lacks is corrected: both count as known from the day after all that was
+told by then. What a correction replaces stays beside it, and held until then.
 
-An export that changes or lacks more than a tenth (`features.restated_share`) of what the one before it said is a
+What an export covers: from its first event, or `source.since`, to its last event, or `source.until`; rows outside were
+not asked for, and their absence says nothing. What was told reaches further where a set was made of it as of a later
+day (`features.as_of`): whatever comes later, or is read again of the same days, such a set stays. No clock is used but
+to pass over ends that have not come yet, so the same exports in the same order give the same versions in any home.
+
+An export that changes or lacks more than a tenth (`features.restated_share`) of what was known of its time is a
 restated source, and the recipe says what then holds (`features.restated`): `anew` follows no export, so that its rows
-count as known from their events; `follow` takes every change as a correction; `refuse` refuses. It is always named.
+count as known from their events, and sets as of a day before it are refused; `follow` takes every change as a
+correction; `refuse` refuses. It is always named.
 
-Each export's versions are published once, in a folder named by its clean rows' digest, and name the export that they
-follow: the newest, by the end of its rows, of those read before it that end no later. So the same export gives the
-same versions whatever comes later. Exports are read in the order of their ends: one that is read after a later one is
-named as out of order, and changes nothing in what that said (a cut of today's rows would else pass for what was known
-on the day of the cut).
+Each export's versions are published once, in a folder named by its clean rows' digest, with all that is remembered of
+rows outside its time. It follows the newest, by the end of its rows, of those read before it. One that is read after a
+later one is named as out of order: what it says otherwise counts as known after that one's end, and no other export
+follows it (a cut of today's rows would else pass for what was known on the day of the cut).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from components.core.digest import value_digest
 from components.core.errors import PolicyRefusal
-from components.core.publish import MANIFEST, is_whole, publishing, verify
+from components.features.known_exports import EVENT, Covered, Export, keep, kept, told_until
+from components.features.known_past import Asked, Interval, Past, Restated
 
-VERSIONS, ABOUT = "versions.parquet", "about.json"
-KEY, EVENT, RECORDED, SUPERSEDED = "pilotline:key", "pilotline:event", "pilotline:recorded", "pilotline:superseded"
+KEY, RECORDED, SUPERSEDED = "pilotline:key", "pilotline:recorded", "pilotline:superseded"
 OWN = (KEY, EVENT, RECORDED, SUPERSEDED)
-SAME_ROWS = 0.5  # an export that holds this share of the keys of an earlier one, in its time, speaks of the same rows
-
-
-@dataclass(frozen=True)
-class Restated:
-    """What a restated source does, and the share of an earlier export's rows, 0 to 1, beyond which one is restated."""
-
-    rule: Literal["anew", "follow", "refuse"] = "anew"
-    share: float = 0.1
-
-    @property
-    def variant(self) -> str:
-        """What is added to the names of versions that another rule would make otherwise."""
-        given = {"follow": self.rule == "follow", "share": self.share}
-        return "" if given == {"follow": False, "share": 0.1} else f"-{value_digest(given)[:8]}"
-
-
-@dataclass(frozen=True)
-class Past:
-    """What an export has behind it.
-
-    follows: digest of the export that it follows, "" for none; restates: of the one that it restates; changed: the
-    share of that one's rows, in its time, that it changes or lacks; later: how many kept exports of the same rows end
-    later; brought: the day from which its changes count as known.
-    """
-
-    follows: str = ""
-    restates: str = ""
-    changed: float = 0.0
-    later: int = 0
-    brought: str = ""
-
-    def notes(self, restated: Restated) -> tuple[str, ...]:
-        """What a person has to know of it, one line each."""
-        found = []
-        if self.restates:
-            about = (
-                f"the source is restated: {self.changed:.1%} of the rows of export {self.restates[:12]} are changed "
-            )
-            about += f"or gone (features.restated_share {restated.share:.1%}); "
-            if self.follows:
-                about += f"each change counts as known from {self.brought} (features.restated = follow)"
-            else:
-                about += "no correction is followed, and every row counts as known from its event (features.restated = "
-                about += f"{restated.rule}; follow takes them as corrections known from now, refuse stops)"
-            found.append(about)
-        if self.later:
-            found.append(
-                f"the export is out of order: {self.later} that were read before it end later, and what they said of "
-                "the past stays; read exports in the order of their ends"
-            )
-        return tuple(found)
+SAME_ROWS = 0.5  # an export that holds this share of the keys of another one speaks of the same rows
 
 
 @dataclass(frozen=True)
@@ -102,7 +51,7 @@ class Versions:
     event: pd.Series
     recorded: pd.Series
     superseded: pd.Series
-    past: Past = Past()
+    past: Past = field(default_factory=Past)
 
     @property
     def current(self) -> np.ndarray:
@@ -110,9 +59,19 @@ class Versions:
         return np.flatnonzero(self.superseded.isna().to_numpy())
 
     def as_of(self, moment: pd.Timestamp | None) -> Versions:
-        """What was known at a moment of events up to it; all where None."""
+        """What was known at a moment of events up to it; all where None.
+
+        Raises:
+            PolicyRefusal: the source began anew after it, and what was known then is not remembered.
+        """
         if moment is None:
             return self
+        if self.past.begins and moment < pd.Timestamp(self.past.begins, tz="UTC"):
+            raise PolicyRefusal(
+                f"features.as_of {moment:%Y-%m-%d}: the source was restated and began anew on {self.past.begins} "
+                "(features.restated = anew), so what was known before is not told by its rows; set features.restated "
+                "= follow, or read it into another home"
+            )
         there = ((self.event <= moment) & (self.recorded <= moment)).to_numpy()
         superseded = self.superseded.where(self.superseded <= moment)
         parts = (self.clean, self.event, self.recorded, superseded)
@@ -126,7 +85,13 @@ def first_versions(clean: pd.DataFrame, keys: pd.Series, event: pd.Series) -> Ve
 
 
 def remember(
-    store: Path, name: str, clean: pd.DataFrame, keys: pd.Series, event: pd.Series, restated: Restated | None = None
+    store: Path,
+    name: str,
+    clean: pd.DataFrame,
+    keys: pd.Series,
+    event: pd.Series,
+    restated: Restated | None = None,
+    asked: Asked | None = None,
 ) -> Versions:
     """The versions after an export, kept in the store.
 
@@ -137,6 +102,7 @@ def remember(
         keys: what names a row; a key that stands twice is counted.
         event: each row's time (UTC).
         restated: what a restated source does.
+        asked: the interval that it was read for, and as of when a set is made of it.
 
     Raises:
         PolicyRefusal: the source is restated, and the rule says refuse; nothing is kept.
@@ -144,20 +110,29 @@ def remember(
     """
     restated = restated or Restated()
     rows = _rows(clean, keys, event)
+    interval = (asked or Asked()).interval(event)
+    exports = kept(store)
     folder = store / (name + restated.variant)
-    if not is_whole(folder):
-        end = event.max()
-        exports = [about for about in _kept(store) if about.export != name]
-        followed, past = _followed(exports, rows, end, restated)
-        _refuse(past, restated)
-        versions = rows if followed is None else _after(followed.read(), followed.end, rows, end)
-        about = {"export": name, "end": end.isoformat(), "number": _count(store), "past": asdict(past)}
-        with publishing(folder) as staging:
-            pq.write_table(pa.Table.from_pandas(versions, preserve_index=False), staging / VERSIONS, compression="zstd")
-            (staging / ABOUT).write_text(json.dumps(about, indent=1))
-    past = _about(folder).past
-    _refuse(past, restated)  # it may have been kept when the rule was another
-    return replace(_versions(_read(folder), clean.columns.tolist()), past=past)
+    own = [one for one in exports if (one.export, one.variant) == (name, restated.variant)]
+    if own:
+        export = max(own, key=lambda one: one.interval.told)
+        versions = export.read()
+        _refuse(export.past, restated)  # it may have been kept when the rule was another
+    else:
+        new = Export(folder, name, restated.variant, len(exports), interval, (), Past())
+        export, versions = _next([one for one in exports if one.export != name], new, rows, restated)
+        keep(export, versions)
+    if interval.told > export.interval.told:  # a set as of a later day than any before: it has to stay
+        further = replace(export.interval, told=interval.told)
+        export = replace(
+            export,
+            folder=store / f"{folder.name}-{interval.told:%Y%m%d}",
+            interval=further,
+            covered=(*export.covered, (further.start, further.told)),
+        )
+        keep(export, versions)
+    seen = _seen(versions, rows, export.interval)
+    return replace(_versions(seen, clean.columns.tolist()), past=export.past)
 
 
 def _refuse(past: Past, restated: Restated) -> None:
@@ -186,47 +161,76 @@ def _versions(rows: pd.DataFrame, columns: Sequence[str]) -> Versions:
     return Versions(rows[[*columns]], rows[EVENT], rows[RECORDED], rows[SUPERSEDED])
 
 
-@dataclass(frozen=True)
-class _Export:
-    """A kept export; `number` counts them in the order in which they were read."""
+def _seen(remembered: pd.DataFrame, rows: pd.DataFrame, interval: Interval) -> pd.DataFrame:
+    """Of all that is remembered the export's own rows, and what stood in their places and in its time before."""
+    own = remembered[KEY].isin(rows[KEY])
+    there = own | (_within(remembered, interval) & remembered[SUPERSEDED].notna())
+    seen = remembered[there].reset_index(drop=True)
+    columns = [column for column in seen.columns if column not in OWN]
+    seen[columns] = seen[columns].fillna("")
+    return seen
 
-    folder: Path
-    export: str
-    end: pd.Timestamp
-    number: int
-    past: Past
 
-    def read(self) -> pd.DataFrame:
-        return _read(self.folder)
+def _within(rows: pd.DataFrame, interval: Interval) -> pd.Series:
+    return rows[EVENT].between(interval.start, interval.through)
+
+
+def _next(
+    exports: Sequence[Export], new: Export, rows: pd.DataFrame, restated: Restated
+) -> tuple[Export, pd.DataFrame]:
+    """An export with its past, and every version that is remembered after it.
+
+    Raises:
+        PolicyRefusal: see remember().
+    """
+    base, past = _followed(exports, rows, new.interval, restated)
+    passed = [one for one in exports if base is None or one.place > base.place]
+    of_it = [one for one in passed if _is_of(rows, one)] + ([base] if base else [])
+    told = max([new.interval.told, *(told_until(exports, one) for one in of_it)])
+    past = replace(past, brought=f"{_brought(told):%Y-%m-%d}")
+    own = (new.interval.start, new.interval.told)
+    if base is None:
+        if past.restates:
+            past = replace(past, begins=past.brought)
+        _refuse(past, restated)
+        return replace(new, covered=(own,), past=past), rows
+    _refuse(past, restated)
+    versions = _after(base.read(), base.covered, rows, new.interval, _brought(told))
+    covered = tuple(sorted({*base.covered, own}))
+    return replace(new, covered=covered, past=replace(past, begins=base.past.begins)), versions
 
 
 def _followed(
-    exports: Sequence[_Export], rows: pd.DataFrame, end: pd.Timestamp, restated: Restated
-) -> tuple[_Export | None, Past]:
-    """The newest kept export that ends no later and is of the same data."""
-    later = {one.export for one in exports if one.end > end and _compared(rows, _holding(one.read()))[0] >= SAME_ROWS}
-    past = Past(later=len(later), brought=f"{_brought(end):%Y-%m-%d}")
-    for one in sorted(exports, key=lambda one: (one.end, one.number), reverse=True):
-        if one.end > end:
-            continue
-        same_keys, changed = _compared(one.read(), rows)
-        if changed <= restated.share:
+    exports: Sequence[Export], rows: pd.DataFrame, interval: Interval, restated: Restated
+) -> tuple[Export | None, Past]:
+    """The newest kept export that is of the same data; one of other days, where none has days in common."""
+    later = {one.export for one in exports if one.interval.through > interval.through and _is_of(rows, one)}
+    past, apart = Past(later=len(later)), None
+    for one in sorted(exports, key=lambda one: one.place, reverse=True):
+        changed = _changed(one.read(), rows, interval)
+        if changed is None:
+            apart = apart or one
+        elif changed <= restated.share:
             return one, replace(past, follows=one.export, restates="", changed=0.0)
-        if same_keys >= SAME_ROWS and not past.restates:
+        elif not past.restates:
             past = replace(past, restates=one.export, changed=changed)
             if restated.rule == "follow":
                 return one, replace(past, follows=one.export)
-    return None, past
+    if past.restates or apart is None:
+        return None, past
+    return apart, replace(past, follows=apart.export)
 
 
-def _compared(earlier: pd.DataFrame, rows: pd.DataFrame) -> tuple[float, float]:
-    """Of the earlier rows that hold, in the time of `rows`: the share whose key is there, and that of changed ones."""
+def _is_of(rows: pd.DataFrame, export: Export) -> bool:
+    """Whether another export holds so many of the rows that it speaks of the same."""
+    return bool(rows[KEY].isin(_holding(export.read())[KEY]).mean() >= SAME_ROWS)
+
+
+def _changed(earlier: pd.DataFrame, rows: pd.DataFrame, interval: Interval) -> float | None:
+    """Of what holds in the interval by what is remembered: the share that `rows` change or lack; None: nothing does."""
     holds = _holding(earlier)
-    holds = holds[holds[EVENT].between(rows[EVENT].min(), rows[EVENT].max())]
-    if not len(holds):
-        return 0.0, 1.0
-    changed = int((~_unchanged(holds, rows)).sum())
-    return float(holds[KEY].isin(rows[KEY]).mean()), changed / len(holds)
+    holds = holds[_within(holds, interval)]
+    return float((~_unchanged(holds, rows)).mean()) if len(holds) else None
 
 
 def _holding(versions: pd.DataFrame) -> pd.DataFrame:
@@ -234,38 +238,45 @@ def _holding(versions: pd.DataFrame) -> pd.DataFrame:
 
 
 def _unchanged(holds: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
-    """For each row of `holds` whether `rows` has it with equal values in the columns of both."""
+    """For each row of `holds` whether `rows` has it with equal values in the columns of both.
+
+    A value that is null was never read: the export had no such column.
+    """
     common = [column for column in holds.columns if column in rows.columns and column not in OWN]
-    there = rows.set_index(KEY)[common].reindex(holds[KEY])
-    same = (there.to_numpy() == holds[common].to_numpy()).all(axis=1)
+    there, known = rows.set_index(KEY)[common].reindex(holds[KEY]), holds[common]
+    same = ((there.to_numpy() == known.to_numpy()) | known.isna().to_numpy()).all(axis=1)
     return np.asarray(same & holds[KEY].isin(rows[KEY]).to_numpy())
 
 
-def _after(earlier: pd.DataFrame, earlier_end: pd.Timestamp, rows: pd.DataFrame, end: pd.Timestamp) -> pd.DataFrame:
-    """The versions after `rows`, which end at `end`, given those after the export before it."""
-    brought = _brought(end)
-    inside = earlier[EVENT].between(rows[EVENT].min(), rows[EVENT].max()) | earlier[KEY].isin(rows[KEY])
-    earlier = earlier[inside].reset_index(drop=True)
-    holds = earlier[earlier[SUPERSEDED].isna()]
-    unchanged = pd.Series(_unchanged(holds, rows), index=holds.index)
-    earlier.loc[unchanged.index[~unchanged], SUPERSEDED] = brought
-    kept = holds.loc[unchanged[unchanged].index].set_index(KEY)
+def _after(
+    remembered: pd.DataFrame, covered: Covered, rows: pd.DataFrame, interval: Interval, brought: pd.Timestamp
+) -> pd.DataFrame:
+    """All versions after `rows` of an interval came, whose changes are known from `brought`, given those before."""
+    inside = _within(remembered, interval) | remembered[KEY].isin(rows[KEY])
+    holds = remembered[inside & remembered[SUPERSEDED].isna()]
+    unchanged = pd.Series(_unchanged(holds, rows), index=holds.index, dtype=bool)
+    same_rows = holds[unchanged].set_index(KEY)
+    before = remembered.drop(index=unchanged.index[unchanged]).copy()
+    before.loc[unchanged.index[~unchanged], SUPERSEDED] = brought
     rows = rows.copy()
-    same = rows[KEY].isin(kept.index)
-    rows.loc[same, RECORDED] = kept[RECORDED].reindex(rows.loc[same, KEY]).to_numpy()
-    known_before = rows[KEY].isin(holds[KEY])
-    late = ~same & (known_before | (rows[EVENT] <= earlier_end))
+    same = rows[KEY].isin(same_rows.index)
+    rows.loc[same, RECORDED] = same_rows[RECORDED].reindex(rows.loc[same, KEY]).to_numpy()
+    late = ~same & (rows[KEY].isin(holds[KEY]) | _is_covered(rows[EVENT], covered))
     rows.loc[late, RECORDED] = brought
-    replaced = earlier[earlier[SUPERSEDED].notna()]
     columns = [column for column in rows.columns if column not in OWN]
-    both = pd.concat([replaced.reindex(columns=[*columns, *OWN]), rows], ignore_index=True)
-    both[columns] = both[columns].fillna("")
-    return _ordered(both)
+    return _ordered(pd.concat([before.reindex(columns=[*columns, *OWN]), rows], ignore_index=True))
 
 
-def _brought(end: pd.Timestamp) -> pd.Timestamp:
-    """From when a change counts as known that an export brings which ends at `end`."""
-    return end.normalize() + pd.Timedelta(days=1)
+def _is_covered(event: pd.Series, covered: Covered) -> pd.Series:
+    found = pd.Series(False, index=event.index)
+    for start, end in covered:
+        found |= event.between(start, end)
+    return found
+
+
+def _brought(told: pd.Timestamp) -> pd.Timestamp:
+    """From when a change counts as known that comes after all was told up to a moment."""
+    return told.normalize() + pd.Timedelta(days=1)
 
 
 def _counted(keys: pd.Series) -> np.ndarray:
@@ -273,28 +284,3 @@ def _counted(keys: pd.Series) -> np.ndarray:
     nth = keys.groupby(keys).cumcount()
     texts = keys.astype(str).to_numpy(dtype=object)
     return np.where(nth > 0, texts + "\0" + nth.astype(str).to_numpy(dtype=object), texts)
-
-
-def _count(store: Path) -> int:
-    return len(_published(store))
-
-
-def _published(store: Path) -> list[Path]:
-    """The folders of the kept exports; the one that is read is verified then, not all of years each time."""
-    folders = store.iterdir() if store.exists() else ()
-    return [folder for folder in folders if folder.name[0] != "." and (folder / MANIFEST).is_file()]
-
-
-def _kept(store: Path) -> list[_Export]:
-    return [_about(folder) for folder in _published(store)]
-
-
-def _about(folder: Path) -> _Export:
-    about = json.loads((folder / ABOUT).read_text())
-    past = Past(**about["past"]) if "past" in about else Past(follows=about["after"])  # as homes had it before
-    return _Export(folder, about.get("export", folder.name), pd.Timestamp(about["end"]), about["number"], past)
-
-
-def _read(folder: Path) -> pd.DataFrame:
-    verify(folder)
-    return pq.read_table(folder / VERSIONS).to_pandas()

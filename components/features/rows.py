@@ -100,7 +100,7 @@ def parse_times(values: pd.Series, formats: Sequence[str]) -> pd.Series:
     Raises:
         UserError: values that fit no format, or are of a year that the engines cannot count, with examples.
     """
-    times = {value: _parse(value, formats) for value in values.unique()}
+    times = {value: parse_time(value, formats) for value in values.unique()}
     where = f"source.time_column {values.name!r}"
     if bad := [value for value, time in times.items() if time is None]:
         raise UserError(
@@ -138,8 +138,8 @@ def _shown(some: Sequence[str]) -> str:
     return ", ".join(repr(value[:40]) for value in some[:EXAMPLES])
 
 
-def _parse(value: str, formats: Sequence[str]) -> datetime | None:
-    """By the first format that gives a year in range; else by one that gives another year, else None."""
+def parse_time(value: str, formats: Sequence[str]) -> datetime | None:
+    """A time in UTC: by the first format that gives a year in range; else by one that gives another year, else None."""
     far = None
     for form in formats:
         try:

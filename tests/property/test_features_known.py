@@ -17,7 +17,8 @@ from components.core.errors import PolicyRefusal, UserError
 from components.core.publish import publishing
 from components.core.records import TrainingSetRef
 from components.features.featurise import featurise
-from components.features.known import Restated, Versions, first_versions, remember
+from components.features.known import Versions, first_versions, remember
+from components.features.known_past import Asked, Restated
 from tests.fakes.feature_rows import (
     FIRST_DAY,
     clean_folder,
@@ -175,40 +176,128 @@ def test_a_restated_source_is_refused_where_the_recipe_says_so(tmp_path: Path) -
 
 
 def test_rows_that_are_gone_restate_a_source_as_changed_ones_do(tmp_path: Path) -> None:
-    """A fifth of the earlier rows is absent: named; of another source altogether nothing is said."""
+    """A fifth of the earlier rows is absent, most of them, or every key is written otherwise: named, and refused."""
     first, _ = restated_source(0)
     remember(tmp_path, "first", *frame_of(first))
     fewer: Export = {key: row for key, row in first.items() if key % 5 != 1}
     past = remember(tmp_path, "fewer", *frame_of({**fewer, 100: (100, "a")})).past
     assert (past.restates, past.follows, past.changed) == ("first", "", 0.2)
     others: Export = {key + 1000: row for key, row in first.items()}
-    assert remember(tmp_path, "others", *frame_of(others)).past.notes(Restated()) == ()
+    few: Export = {key: row for key, row in first.items() if key < 20 or key > 79}
+    for name, export, share in (("others", others, 1.0), ("few", few, 0.6)):
+        shutil.rmtree(tmp_path)
+        remember(tmp_path, "first", *frame_of(first))
+        with pytest.raises(PolicyRefusal, match=rf"features.restated: {share:.1%} of the rows of export first"):
+            remember(tmp_path, name, *frame_of(export), Restated("refuse"))
+        past = remember(tmp_path, name, *frame_of(export)).past
+        assert (past.restates, past.follows, past.changed) == ("first", "", share)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+Seen = set[tuple[str, str, int, int, int | None]]
+LOOSE = Restated(share=0.9)  # small windows are changed in a large share
+
+
+def seen_as_of(versions: Versions, day: int, days: range) -> Seen:
+    """What was known at the end of a day, of events of some days."""
+    return {row for row in seen(versions.as_of(START + timedelta(days=day, hours=23))) if row[2] in days}
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(export_sequences(), st.data())
-def test_an_export_that_ends_later_changes_nothing_in_whatever_order_it_is_read(
-    exports: list[Export], data: st.DataObject
-) -> None:
-    """What is known with an export depends on those before it that end no later; what was said once stays said.
+def test_what_was_told_stays_in_whatever_order_exports_are_read(exports: list[Export], data: st.DataObject) -> None:
+    """As of each day up to which any export told, every export that is read later says the same of it.
 
-    An export that is read after one that ends later is named as out of order, and only then.
+    An export that is read after one that ends later is named as out of order, and only then; what was said once is
+    said again.
     """
     order = data.draw(st.permutations(range(len(exports))))
     ends = [max(day for day, _ in export.values()) for export in exports]
-    with tempfile.TemporaryDirectory() as mixed:
-        first_said = {}
+    with tempfile.TemporaryDirectory() as store:
+        first_said: dict[int, Seen] = {}
+        told: list[tuple[int, Versions]] = []
         for at, number in enumerate(order):
-            versions = remember(Path(mixed), f"export{number}", *frame_of(exports[number]))
-            first_said[number] = seen(versions)
+            versions = remember(Path(store), f"export{number}", *frame_of(exports[number]), LOOSE)
             assert versions.past.later == sum(ends[other] > ends[number] for other in order[:at])
-            before = [other for other in order[:at] if ends[other] <= ends[number]]
-            with tempfile.TemporaryDirectory() as alone:
-                for other in (*before, number):
-                    expected = remember(Path(alone), f"export{other}", *frame_of(exports[other]))
-                assert seen(expected) == first_said[number]
+            for end, earlier in told:
+                common = range(min(end, ends[number]) + 1)
+                for day in range(end + 1):
+                    assert seen_as_of(versions, day, common) == seen_as_of(earlier, day, common), (number, day)
+            if not told or ends[number] >= max(end for end, _ in told):
+                told.append((ends[number], versions))
+            first_said[number] = seen(versions)
         for number, said in first_said.items():
-            assert seen(remember(Path(mixed), f"export{number}", *frame_of(exports[number]))) == said
+            assert seen(remember(Path(store), f"export{number}", *frame_of(exports[number]), LOOSE)) == said
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(export_sequences(), st.data())
+def test_a_window_in_between_says_nothing_of_what_lies_outside_it(exports: list[Export], data: st.DataObject) -> None:
+    """Exports of a part of the time, read between whole ones: what whole ones tell as of then stays the same."""
+    with tempfile.TemporaryDirectory() as store:
+        told: list[tuple[int, Versions]] = []
+        for number, export in enumerate(exports):
+            end = max(day for day, _ in export.values())
+            versions = remember(Path(store), f"export{number}", *frame_of(export), LOOSE)
+            for earlier_end, earlier in told:
+                for day in range(earlier_end + 1):
+                    assert seen_as_of(versions, day, range(day + 1)) == seen_as_of(earlier, day, range(day + 1))
+            told.append((end, versions))
+            since, days = data.draw(st.integers(0, end)), data.draw(st.integers(1, 9))
+            window = {key: row for key, row in export.items() if since <= row[0] < since + days}
+            if window:
+                asked = Asked(START + timedelta(days=since), START + timedelta(days=min(since + days, end + 1)))
+                remember(Path(store), f"window{number}", *frame_of(window), LOOSE, asked)
+
+
+def test_an_end_that_was_declared_counts_though_the_last_event_lies_before_it(tmp_path: Path) -> None:
+    """A set as of day 30 of rows that end on day 25 stays when a later export brings day 28, or the cut is corrected.
+
+    By `source.until`, and by the day as of which the set was made; where neither is told, day 28 is new.
+    """
+    cut: Export = {key: (key, "a") for key in range(26)}
+    late: Export = {**cut, 90: (28, "late"), 91: (40, "a")}
+    end = START + timedelta(days=30, hours=23)
+    for name, asked in (("until", Asked(None, START + timedelta(days=31))), ("as_of", Asked(as_of=end))):
+        remember(tmp_path / name, "plain", *frame_of(cut))
+        before = seen(remember(tmp_path / name, "plain", *frame_of(cut), asked=asked).as_of(end))
+        corrected = remember(tmp_path / name, "again", *frame_of({**cut, 3: (3, "corrected")}), asked=asked)
+        assert seen(corrected.as_of(end)) == before
+        assert ("3", "corrected", 3, 31, None) in seen(corrected) or ("3", "corrected", 3, 32, None) in seen(corrected)
+        assert seen(remember(tmp_path / name, "late", *frame_of(late)).as_of(end)) == before, name
+    remember(tmp_path / "open", "cut", *frame_of(cut))
+    assert ("90", "late", 28, 28, None) in seen(remember(tmp_path / "open", "late", *frame_of(late)))
+
+
+def test_an_end_that_has_not_come_yet_declares_nothing(tmp_path: Path) -> None:
+    """`source.until` in a future year is no promise: the next rows are new, not late."""
+    first: Export = {key: (key, "a") for key in range(20)}
+    asked = Asked(None, pd.Timestamp("2190-01-01", tz="UTC"), pd.Timestamp("2190-01-01", tz="UTC"))
+    remember(tmp_path, "first", *frame_of(first), asked=asked)
+    assert ("20", "a", 20, 20, None) in seen(remember(tmp_path, "next", *frame_of({**first, 20: (20, "a")})))
+
+
+def test_a_column_that_a_window_brings_first_changes_no_row_outside_it(tmp_path: Path) -> None:
+    """Rows that were remembered without it are no corrected rows when a whole export has it."""
+    first: Export = {key: (key, "a") for key in range(30)}
+    remember(tmp_path, "first", *frame_of(first))
+    for name, since in (("window", 20), ("whole", 0)):
+        clean, keys, event = frame_of({key: row for key, row in first.items() if key >= since})
+        found = remember(tmp_path, name, clean.assign(colour="red"), keys, event)
+    assert (found.recorded == found.event).all()
+    assert found.superseded.isna().all()
+
+
+def test_after_a_source_began_anew_no_set_as_of_a_day_before_is_made(tmp_path: Path) -> None:
+    """Neither of the restated export nor of those that follow it; as of later days it is."""
+    first, restated = restated_source(30)
+    remember(tmp_path, "first", *frame_of(first))
+    assert seen(remember(tmp_path, "first", *frame_of(first)).as_of(START + timedelta(days=50)))
+    later: Export = {**restated, 101: (101, "a"), 120: (120, "a")}
+    for name, export in (("restated", restated), ("later", later)):
+        versions = remember(tmp_path, name, *frame_of(export))
+        with pytest.raises(PolicyRefusal, match=r"features.as_of 2024-02-20: .* began anew on 2024-04-11"):
+            versions.as_of(START + timedelta(days=50))
+        assert seen(versions.as_of(START + timedelta(days=110)))
 
 
 def test_a_home_of_before_is_read(tmp_path: Path) -> None:
