@@ -80,6 +80,11 @@ class Recipe(Section):
         """sha256 of the resolved recipe."""
         return value_digest(self.model_dump(mode="json"))
 
+    @property
+    def evaluation_digest(self) -> str:
+        """sha256 of all that evidence depends on: the evaluation section and the threshold of a decision."""
+        return value_digest([self.evaluation.model_dump(mode="json"), self.serving.threshold])
+
     def to_json(self) -> str:
         """The resolved recipe as canonical JSON, for pipeline parameters."""
         return json.dumps(self.model_dump(mode="json"), sort_keys=True)
@@ -191,7 +196,8 @@ def _check_together(recipe: Recipe, where: str) -> None:
     if any(not 0 < step <= 100 for step in recipe.rollout.steps):
         raise UserError(f"{where}: rollout.steps are percentages between 1 and 100, got {list(recipe.rollout.steps)}")
     looked_at = {group.name for group in evaluation.groups} | {f"{a} & {b}" for a, b in evaluation.intersections}
-    unknown = set(recipe.gate.blocking_groups) - looked_at - set(evaluation.slices)
+    named = {name for name in recipe.gate.blocking_groups if name.partition("=")[0] not in evaluation.slices}
+    unknown = named - looked_at
     if unknown:
         raise UserError(f"{where}: gate.blocking_groups names {min(unknown)!r}, which is no evaluation group")
     unknown = {margin.baseline for margin in recipe.gate.baselines} - set(evaluation.baselines)

@@ -135,9 +135,9 @@ class TrainingSetRef(Record):
     `group:<name>` (bool) for each group of the recipe and `slice:<column>` (str) for each column that it cuts by;
     `online.db`: the online store; `statistics.json`;
     `parity.json`; `request:<name>` (str) for each request input of the recipe. skew: the share of sampled values that
-    online reads as of then answer otherwise. on_demand: the features that are computed of the request alone, by the
-    feature project's on_demand.py, whose digest is on_demand_digest. notes: what a person has to know of how the rows
-    came to be known, a line each (a restated source, an export out of order).
+    online reads as of then answer otherwise, None where nobody compared. on_demand: the features that are computed of
+    the request alone, by the feature project's on_demand.py, whose digest is on_demand_digest. notes: what a person has
+    to know of how the rows came to be known, a line each (a restated source, an export out of order).
     """
 
     digest: str
@@ -150,7 +150,7 @@ class TrainingSetRef(Record):
     as_of: str
     embargo_days: int
     splits: tuple[SplitRef, ...]
-    skew: float = 0.0
+    skew: float | None = None
     on_demand: tuple[str, ...] = ()
     on_demand_digest: str = ""
     notes: tuple[str, ...] = ()
@@ -266,6 +266,7 @@ class Evidence(Record):
     cost_per_thousand: of scoring 1,000 rows at the recipe's price per hour, in its currency.
     memorisation: of training texts under the language-model head; personal_data: finds in the model's files by kind.
     test_window_uses: how many candidates have been judged on these test rows, up to and with this one; 0 = not counted.
+    evaluation_digest: of the recipe's evaluation section and threshold under which it was made; "" in old records.
     """
 
     model_digest: str
@@ -298,6 +299,7 @@ class Evidence(Record):
     contract_digest: str = ""
     handover_digest: str = ""
     environment_digest: str = ""
+    evaluation_digest: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

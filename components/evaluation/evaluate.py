@@ -99,6 +99,7 @@ def evaluate(
         contract_digest=contract_digest,
         handover_digest=guarded.record_digest if guarded else "",
         environment_digest=installed_digest(),
+        evaluation_digest=recipe.evaluation_digest,
     )
     with publishing(out) as staging:
         _predictions(case).to_parquet(staging / PREDICTIONS, index=False)

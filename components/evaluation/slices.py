@@ -20,6 +20,7 @@ REST = ":others"  # a group's name cannot hold a colon, so no group is called li
 MEASURED, INSUFFICIENT = "measured", "insufficient"
 MOST_VALUES = 20  # of a column, the most frequent
 LONGEST_VALUE = 64
+RARE = "(all rarer values)"  # together: one of them alone may still be served worse
 DISPARITIES = {"selection_rate": "selection_rate", "recall": "recall", "fpr": "fpr", "auc": "auc", "ece": "ece"}
 
 
@@ -131,10 +132,16 @@ def _too_small(attribute: Attribute, small: Sequence[str], labels: Floats) -> st
 
 
 def _values(frame: pd.DataFrame, column: str) -> Attribute:
-    """The most frequent values of a column; a missing one is `(none)`, white space and length are evened out."""
+    """The most frequent values of a column, and all others as one slice, so that no row is left unseen.
+
+    A missing value is `(none)`, white space and length are evened out.
+    """
     values = frame[f"{COLUMN_PREFIX}{column}"].fillna("").map(_plain)
     frequent = values.value_counts().sort_index().sort_values(ascending=False, kind="stable").index[:MOST_VALUES]
-    return Attribute(column, {f"{column}={value}": (values == value).to_numpy(bool) for value in frequent})
+    found = {f"{column}={value}": (values == value).to_numpy(bool) for value in frequent}
+    if (rare := ~values.isin(frequent).to_numpy(bool)).any():
+        found[f"{column}={RARE}"] = rare
+    return Attribute(column, found)
 
 
 def _plain(value: object) -> str:

@@ -45,8 +45,10 @@ class Given:
         return verdict.contract_digest if verdict else self.evidence.contract_digest
 
 
-def read_given(folders: Folders, trusted: Sequence[str]) -> Given:
+def read_given(folders: Folders, trusted: Sequence[str], evaluation: str = "") -> Given:
     """Verify every folder and that each names the one before; verify the model's signature.
+
+    evaluation: digest of the recipe's evaluation and threshold, which the gate compares with the evidence's.
 
     Raises:
         IntegrityError: bytes differ from their digests, records do not belong together, or a signature does not hold.
@@ -68,6 +70,7 @@ def read_given(folders: Folders, trusted: Sequence[str]) -> Given:
         contract=_contract(folders.clean, rows, said),
         guard=_guard(folders.handover, rows, said),
         skew=rows.skew,
+        evaluation=evaluation,
     )
     return Given(model_dir, signature, known, rows, said, read_signature(model_dir), handed)
 

@@ -72,7 +72,7 @@ def register(
     """
     name, run_id = safe_name(recipe.model.name, "model name"), safe_name(run_id, "run id")
     trusted = pin_first(place.ledger, place.public_key)
-    given = read_given(folders, trusted)
+    given = read_given(folders, trusted, recipe.evaluation_digest)
     source = FeatureSource.of(given.rows, recipe.features.model_inputs)
     check_source(given.inputs, source, f"model {given.model.digest[:12]}")
     version_key = value_digest([name, given.model.digest, given.evidence.record_digest, recipe.digest, *_said(given)])

@@ -8,7 +8,7 @@ from typing import Any
 from components.core.recipe import BaselineMargin, Gate
 from components.core.records import ContractVerdict, Evidence, Fairness, HandOver, Interval, RuleResult
 from components.registry.gate import Handed
-from tests.fakes.judged import GROUP, good_evidence, interval
+from tests.fakes.judged import EVALUATION, GROUP, good_evidence, interval
 
 __all__ = ["GROUP", "REST", "SIGNED", "STRICT", "compared", "full_evidence", "handed", "interval", "under_guard"]
 
@@ -68,9 +68,9 @@ def full_evidence() -> Evidence:
         fairness={GROUP: fair},
         robustness={"typos": moved, "injection": moved},
         invalid_rate=interval(0.001, 90),
-        latency_ms={"offline_p95": 8.0},
+        latency_ms={"offline_p95": 8.0, "rows": 50.0},
         memorisation={"completion_difference": interval(0.01, 90), "membership_auc": interval(0.51, 90)},
-        personal_data={"email": 0, "phone": 0},
+        personal_data={"email": 0, "phone": 0, "social_security": 0, "card": 0},
         test_window_uses=1,
     )
 
@@ -85,7 +85,7 @@ def handed(evidence: Evidence) -> Handed:
         passed=True, training_set_digest=evidence.training_set_digest, snapshot_digest="5" * 64, contract="",
         version="", contract_digest="", engine="", rows=900, guards=(HELD,), checks=(),
     )  # fmt: skip
-    return Handed(signed_by="a" * 64, contract=contract, guard=guard, skew=0.0)
+    return Handed(signed_by="a" * 64, contract=contract, guard=guard, skew=0.0, evaluation=EVALUATION)
 
 
 def under_guard(evidence: Evidence) -> Evidence:

@@ -61,6 +61,9 @@ def small_recipe(**sections: Mapping[str, Any]) -> Recipe:
     return parse_recipe(values)
 
 
+EVALUATION = small_recipe().evaluation_digest
+
+
 def training_rows(rows: int, seed: int, start: int = 0) -> pd.DataFrame:
     """Rows with the training set's columns; feature `rate` and the word "refund" carry the signal."""
     draw = np.random.default_rng(seed)
@@ -227,6 +230,7 @@ def good_evidence(**changes: Any) -> Evidence:
         metrics={name: interval(value) for name, value in metrics.items()},
         baselines={"prior": {"auc": interval(0.5)}, "logistic_regression": {"auc": interval(0.84)}},
         slices={GROUP: part, f"{GROUP}:others": part},
+        evaluation_digest=EVALUATION,
     )
     return replace(evidence, **changes)
 

@@ -78,7 +78,7 @@ def plain_reading(evidence: Evidence) -> bool:
         and auc - evidence.baselines["logistic_regression"]["auc"].value >= -0.05  # type: ignore[operator]
         and evidence.champion["auc_difference"].low > -0.03  # type: ignore[operator]
         and min(group.positives, rest.positives) >= 30
-        and rest.value - group.value <= 0.1  # type: ignore[operator]
+        and abs(rest.value - group.value) <= 0.1  # type: ignore[operator]
     )
 
 
@@ -116,9 +116,9 @@ def full_evidences(draw: st.DrawFn) -> Evidence:
         },
         robustness={change: measure(values, near) for change, values in found.robustness.items()},
         invalid_rate=interval(draw(st.floats(0, 0.1)), 90),
-        latency_ms={"offline_p95": draw(st.floats(1, 40))},
+        latency_ms={"offline_p95": draw(st.floats(1, 40)), "rows": 50.0},
         memorisation=measure(found.memorisation, st.floats(0.0, 1.0)),
-        personal_data={"email": draw(st.integers(0, 3)), "phone": draw(st.integers(0, 3))},
+        personal_data=found.personal_data | {"email": draw(st.integers(0, 3)), "phone": draw(st.integers(0, 3))},
         test_window_uses=draw(st.integers(0, 8)),
         champion={"auc_difference": Interval(value=low + 0.05, low=low, high=low + 0.1, n=500, positives=60)},
     )
@@ -158,11 +158,11 @@ def worse_champion(evidence: Evidence, by: float) -> Evidence:
 
 
 def worse_group(evidence: Evidence, by: float) -> Evidence:
-    """The blocking group is served worse."""
-    part = evidence.slices[GROUP] | {
-        "auc": replace(evidence.slices[GROUP]["auc"], value=(evidence.slices[GROUP]["auc"].value or 0.0) * (1 - by))
-    }
-    return replace(evidence, slices=evidence.slices | {GROUP: part})
+    """Whoever is served worse, the blocking group or the others, is served worse still."""
+    auc = {name: evidence.slices[name]["auc"] for name in (GROUP, REST)}
+    name = min(auc, key=lambda key: auc[key].value or 0.0)
+    part = evidence.slices[name] | {"auc": replace(auc[name], value=(auc[name].value or 0.0) * (1 - by))}
+    return replace(evidence, slices=evidence.slices | {name: part})
 
 
 def fewer_in_group(evidence: Evidence, by: float) -> Evidence:
@@ -236,14 +236,13 @@ WORSE: dict[str, Callable[[Evidence, float], Evidence]] = {
         evidence, invalid_rate=interval((evidence.invalid_rate.value or 0.0) + by * 0.5, 90)
     ),  # type: ignore[union-attr]
     "latency": lambda evidence, by: replace(
-        evidence, latency_ms={"offline_p95": evidence.latency_ms["offline_p95"] * (1 + 9 * by)}
+        evidence, latency_ms=evidence.latency_ms | {"offline_p95": evidence.latency_ms["offline_p95"] * (1 + 9 * by)}
     ),
     "completion": worse_memory("completion_difference"),
     "membership": worse_memory("membership_auc"),
     "personal data": lambda evidence, by: replace(
         evidence,
-        personal_data={"email": evidence.personal_data["email"] + round(9 * by)}
-        | {"phone": evidence.personal_data["phone"]},
+        personal_data=evidence.personal_data | {"email": evidence.personal_data["email"] + round(9 * by)},
     ),
     "window": lambda evidence, by: replace(
         evidence, test_window_uses=evidence.test_window_uses + round(9 * by) if evidence.test_window_uses else 0
@@ -292,10 +291,19 @@ def test_each_rule_refuses_when_its_metric_is_as_bad_as_it_gets(how: str) -> Non
 def test_every_rule_of_the_strict_policy_is_guarded_by_a_worse_case() -> None:
     """No rule of the table is left out of the two tests above."""
     rules = {rule.rule for rule in judge(full_evidence(), STRICT, champion_version="4", handed=handed(full_evidence()))}
-    elsewhere = {"signature", "contract", "leakage", "skew", "evidence", "champion_power"}  # handed over, or stated
+    elsewhere = {
+        "signature",
+        "contract",
+        "leakage",
+        "skew",
+        "evidence",
+        "champion_power",
+        "evaluation",
+    }  # handed over, or stated
     assert rules - elsewhere == set(HELD.values())
 
 
+NAMED_PARTS = ("metrics", "champion", "personal_data", "memorisation", "latency", "robustness", "injection")
 PARTS = (
     "operating fairness robustness invalid_rate latency_ms memorisation personal_data test_window_uses slices "
     "baselines champion metrics"
@@ -309,11 +317,11 @@ def test_a_part_that_was_not_measured_refuses(field: str) -> None:
     assert open_rules(replace(full_evidence(), **{field: empty}))
 
 
-@pytest.mark.parametrize("part", ["personal_data", "memorisation"])
+@pytest.mark.parametrize("part", NAMED_PARTS)
 def test_a_part_that_says_it_was_not_measured_refuses_although_it_holds_numbers(part: str) -> None:
     """The evaluation's own word about its parts counts."""
     assert open_rules(replace(full_evidence(), parts={part: "not asked"}))
-    assert not open_rules(replace(full_evidence(), parts=dict.fromkeys(("personal_data", "memorisation"), "measured")))
+    assert not open_rules(replace(full_evidence(), parts=dict.fromkeys(NAMED_PARTS, "measured")))
 
 
 def every_interval(evidence: Evidence) -> list[tuple[str, Callable[[Interval], Evidence]]]:

@@ -147,3 +147,13 @@ def test_slice_columns_reach_the_training_set_and_absent_ones_are_named() -> Non
     assert typed_rows(clean, asked())["slice:product"].tolist() == ["loan"]
     with pytest.raises(UserError, match=r"evaluation.slices\[0\]: the clean rows have no column 'produkt'"):
         typed_rows(clean, asked(slices=["produkt"]))
+
+
+def test_values_beyond_the_most_frequent_are_one_slice() -> None:
+    """No row of a column that the recipe cuts by is left unseen."""
+    values = [f"v{at % 25:02d}" for at in range(500)]
+    frame = pd.DataFrame({"slice:Region": values})
+    cut = attributes(frame, small_recipe(evaluation={"slices": ["Region"]}))[0].slices
+    assert len(cut) == 21
+    assert np.sum(list(cut.values()), axis=0).tolist() == [1] * 500
+    assert cut["Region=(all rarer values)"].sum() == 100

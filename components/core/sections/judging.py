@@ -22,9 +22,10 @@ class Evaluation(Section):
     """The time-ordered split and what is measured on the test rows.
 
     slices: columns of the source (at most 8) whose values are slices of their own; values beyond the 20 most frequent
-    are not looked at. intersections: pairs of groups' names. min_slice_rows, min_slice_positives: a slice with fewer
-    rows, positives or negatives is insufficient. robustness_rows, drift_rows, memorisation_rows, latency_rows: size of
-    the seeded sample of each check, 0 = not asked. price_per_hour: of one scoring machine, for the cost of 1,000 rows.
+    are one slice together. intersections: pairs of groups' names. min_slice_rows, min_slice_positives: a slice with
+    fewer rows, positives or negatives is insufficient. robustness_rows, drift_rows, memorisation_rows, latency_rows:
+    size of the seeded sample of each check, 0 = not asked. price_per_hour: of one scoring machine, for the cost of
+    1,000 rows.
     """
 
     test_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
@@ -74,12 +75,14 @@ Difference = Literal[
 class Gate(Section):
     """Absolute limits and margins; None switches a rule off, which shows in the table. Missing evidence refuses.
 
-    A signature by a trusted key, the contract's verdict and the leakage guard's are always asked for.
-    floors, ceilings: by metric, those at the operating point too. champion_margin: the lower bound of the paired AUC
-    difference has to be above -margin; min_champion_power: of that comparison. blocking_groups: groups, columns of
-    evaluation.slices or "A & B" that decide, with min_group_positives in each slice: max_group_auc_gap, max_differences
-    by measure; others are shown. max_mean_shift, max_flip_rate: by change of the input, see Evidence.robustness.
-    max_window_uses: how many candidates may be judged on the same test rows, with this one.
+    A signature by a trusted key, the contract's verdict, the leakage guard's, and evidence that was made under this
+    recipe's evaluation are always asked for. floors, ceilings: by metric, those at the operating point too.
+    champion_margin: the lower bound of the paired AUC difference has to be above -margin; min_champion_power: of that
+    comparison. blocking_groups: groups, "A & B", columns of evaluation.slices or one "COLUMN=VALUE" (compared with all
+    rows) that decide, with min_group_positives positives and negatives in each slice: max_group_auc_gap in either
+    direction, max_differences by measure; others are shown. A column decides only where each of its values is large
+    enough. max_mean_shift, max_flip_rate: by change of the input, see Evidence.robustness. max_window_uses: how many
+    candidates may be judged on the same test rows, with this one.
     """
 
     min_auc: Share | None = None

@@ -5,9 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from components.core.personal_data import KINDS
 from components.core.recipe import Gate
 from components.core.records import Evidence, RuleResult
-from components.registry.gate_rules.reading import SHARE, insufficient, limited, sampled, was_measured, within
+from components.registry.gate_rules.reading import (
+    FEWEST_SAMPLED,
+    SHARE,
+    insufficient,
+    limited,
+    sampled,
+    was_measured,
+    within,
+)
 
 
 def behaviour(evidence: Evidence, gate: Gate) -> Iterator[RuleResult]:
@@ -23,7 +32,7 @@ def behaviour(evidence: Evidence, gate: Gate) -> Iterator[RuleResult]:
     yield from _robustness("flip_rate", gate.max_flip_rate, evidence, "share of decisions that turn")
     yield limited(
         "latency",
-        within(evidence.latency_ms.get("offline_p95"), (0.0, math.inf)),
+        _p95(evidence),
         gate.max_offline_p95_ms,
         at_least=False,
         what="95th percentile of the scoring time in ms",
@@ -42,7 +51,9 @@ def behaviour(evidence: Evidence, gate: Gate) -> Iterator[RuleResult]:
 def _robustness(measure: str, limits: dict[str, float], evidence: Evidence, what: str) -> Iterator[RuleResult]:
     """Each changed input that the policy limits; a shift counts in either direction."""
     for change, limit in sorted(limits.items()):
-        found = sampled(evidence.robustness.get(change, {}).get(measure), (-1.0, 1.0))
+        part = "injection" if change == "injection" else "robustness"
+        known = evidence.robustness.get(change, {}).get(measure) if was_measured(evidence, part) else None
+        found = sampled(known, (-1.0, 1.0))
         seen = None if found is None else abs(found)
         words = change.replace("_", " ")
         what_of = f"{what} under {words}"
@@ -50,13 +61,24 @@ def _robustness(measure: str, limits: dict[str, float], evidence: Evidence, what
         yield limited("robustness", seen, limit, at_least=False, what=what_of, subject=subject)
 
 
+def _p95(evidence: Evidence) -> float | None:
+    """The 95th percentile of the scoring time, where enough rows were timed to have one."""
+    timed = within(evidence.latency_ms.get("rows"), (FEWEST_SAMPLED, math.inf))
+    if timed is None or not was_measured(evidence, "latency"):
+        return None
+    return within(evidence.latency_ms.get("offline_p95"), (0.0, math.inf))
+
+
 def _personal_data(evidence: Evidence, gate: Gate) -> RuleResult:
     """Finds of personal data in the exported model's files."""
     limit = gate.max_personal_data
     counts = [within(count, (0.0, math.inf)) for count in evidence.personal_data.values()]
     known = [count for count in counts if count is not None]
-    if limit is not None and (not counts or len(known) < len(counts) or not was_measured(evidence, "personal_data")):
-        return insufficient("personal_data", "the model's files were not searched for personal data", limit=limit)
+    whole = set(KINDS) <= set(evidence.personal_data) and len(known) == len(counts)
+    if limit is not None and (not whole or not was_measured(evidence, "personal_data")):
+        return insufficient(
+            "personal_data", "the model's files were not searched for every kind of personal data", limit=limit
+        )
     seen = sum(known) if counts else None
     return limited(
         "personal_data", seen, limit, at_least=False, what="number of finds of personal data in the model's files"

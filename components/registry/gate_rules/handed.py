@@ -16,13 +16,15 @@ class Handed:
 
     signed_by: id of the trusted key whose signature over the model's files was verified, "" where there is none.
     contract: the verdict on the clean rows. guard: the verdict on the training set. skew: share of feature values that
-    online answers otherwise than training.
+    online answers otherwise than training, None where nobody compared. evaluation: digest of the recipe's evaluation
+    and threshold, under which the evidence has to have been made.
     """
 
     signed_by: str = ""
     contract: ContractVerdict | None = None
     guard: HandOver | None = None
     skew: float | None = None
+    evaluation: str = ""
 
 
 def handed_over(handed: Handed, evidence: Evidence, gate: Gate) -> Iterator[RuleResult]:
@@ -37,6 +39,7 @@ def handed_over(handed: Handed, evidence: Evidence, gate: Gate) -> Iterator[Rule
         at_least=False,
         what="share of feature values that online answers otherwise",
     )
+    yield _evaluation(handed, evidence)
     yield _window(evidence, gate)
 
 
@@ -78,6 +81,16 @@ def _leakage(guard: HandOver | None, evidence: Evidence) -> RuleResult:
         other = "another" if evidence.handover_digest else "no"
         return insufficient("leakage", f"the evaluation was made under {other} verdict of the guard", limit="passed")
     return RuleResult(rule="leakage", outcome=PASS, observed=f"{held} guards hold", limit="passed")
+
+
+def _evaluation(handed: Handed, evidence: Evidence) -> RuleResult:
+    """The evidence was made as this recipe asks: the same slices, resamples, seed, samples and operating point."""
+    asked, made = handed.evaluation, evidence.evaluation_digest
+    limit = asked[:12] or "of the recipe"
+    if asked and made == asked:
+        return RuleResult(rule="evaluation", outcome=PASS, observed=made[:12], limit=limit)
+    told = "under another evaluation section or serving.threshold than the recipe's" if made else "nobody knows how"
+    return insufficient("evaluation", f"the evidence was made {told}; evaluate again", limit=limit, observed=made[:12])
 
 
 def _window(evidence: Evidence, gate: Gate) -> RuleResult:

@@ -18,6 +18,7 @@ from components.registry.gate_rules.reading import (
     limited,
     measured,
     sampled,
+    was_measured,
     within,
 )
 
@@ -45,6 +46,8 @@ def _complete(evidence: Evidence) -> RuleResult:
     """Every metric was measured on all rows and there are rows of both labels."""
     broken = [name for name in MEASURED if measured(evidence.metrics.get(name), name, evidence.rows) is None]
     reason = f"{broken[0]} was not measured on all test rows" if broken else ""
+    if not was_measured(evidence, "metrics"):
+        reason = f"the evaluation says of its metrics: {evidence.parts.get('metrics', 'nothing')}"
     if not 0 < evidence.positives < evidence.rows:
         reason = f"test rows hold one label only ({evidence.positives} positives of {evidence.rows})"
     outcome = INSUFFICIENT if reason else PASS
@@ -98,7 +101,7 @@ def _champion(evidence: Evidence, gate: Gate, champion_version: str) -> RuleResu
         return insufficient("champion", f"judged against champion {judged}, now it is {now}", subject=subject)
     if not champion_version:
         return RuleResult(rule="champion", outcome=INFO, observed=None, limit=None, reason="there is no champion yet")
-    ends = _ends(evidence)
+    ends = _ends(evidence) if was_measured(evidence, "champion") else None
     limit = None if gate.champion_margin is None else -gate.champion_margin
     what = "lower end of the AUC difference"
     return limited("champion", ends[0] if ends else None, limit, at_least=True, what=what, subject=subject, strict=True)

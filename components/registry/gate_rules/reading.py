@@ -9,6 +9,7 @@ from components.core.records import Evidence, Interval, RuleResult
 
 PASS, FAIL, INSUFFICIENT, INFO = "pass", "fail", "insufficient", "info"
 SHARE = (0.0, 1.0)
+FEWEST_SAMPLED = 20  # rows that a sample of its own has to hold to say anything
 MEASURED = {  # what every evidence has to hold, with the range that a value can lie in
     "auc": SHARE,
     "average_precision": SHARE,
@@ -63,8 +64,8 @@ def measured(interval: Interval | None, metric: str, rows: int) -> float | None:
 
 
 def sampled(interval: Interval | None, span: tuple[float, float]) -> float | None:
-    """The value of something that was looked at on a sample of its own, in a range; None where the sample is empty."""
-    return within(interval.value, span) if interval is not None and interval.n > 0 else None
+    """The value of something that was looked at on a sample of its own, in a range; None where that is too small."""
+    return within(interval.value, span) if interval is not None and interval.n >= FEWEST_SAMPLED else None
 
 
 def within(value: object, span: tuple[float, float]) -> float | None:
