@@ -146,6 +146,22 @@ def test_a_part_that_was_altered_or_is_gone_is_named(tmp_path: Path) -> None:
         read_decisions(path)
 
 
+def test_two_processes_of_one_home_do_not_move_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one writes a part the other leaves the rows alone; afterwards each row is there once."""
+    path = tmp_path / "decisions.db"
+    ids = filled(path)
+    put, seen = parts._put, []
+
+    def meanwhile(url: str, content: bytes) -> None:
+        seen.append(move(path, str(tmp_path / "decisions")))
+        put(url, content)
+
+    monkeypatch.setattr(parts, "_put", meanwhile)
+    assert move(path, str(tmp_path / "decisions")) == 2
+    assert seen == [0, 0]
+    assert [row["id"] for row in read_decisions(path)] == ids
+
+
 def test_parts_lie_on_any_fsspec_store(tmp_path: Path) -> None:
     """An object store has no rename: the part is put in one request."""
     path = tmp_path / "decisions.db"

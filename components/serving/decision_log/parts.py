@@ -10,11 +10,13 @@ made again to the same file; rows leave the active segment in the transaction th
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,10 @@ class Parts:
         Raises:
             TransientError: the store cannot be written; what was not moved stays where it is.
         """
+        with self._alone() as alone:
+            return self._move(settled_seconds) if alone else 0
+
+    def _move(self, settled_seconds: float) -> int:
         before = (datetime.now(UTC) - timedelta(seconds=settled_seconds)).isoformat(timespec="microseconds")
         written = 0
         for part in self._all("state = ?", WRITING):  # cut short by a crash
@@ -72,6 +78,22 @@ class Parts:
 
     def drop(self, days: int) -> int:
         """Delete what is older than so many days, in parts whose youngest row is, and in the active segment."""
+        with self._alone() as alone:
+            return self._drop(days) if alone else 0
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Whether no other process moves rows of this log: two services of one home share it for a while."""
+        path = Path(self._connection.execute("PRAGMA database_list").fetchone()["file"])
+        with path.with_name(f"{path.name}.parts.lock").open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    def _drop(self, days: int) -> int:
         until = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="microseconds")
         self._change("UPDATE parts SET state = ? WHERE state = ? AND until < ?", LEAVING, WHOLE, until)
         leaving = self._all("state = ?", LEAVING)
@@ -90,7 +112,7 @@ class Parts:
         rows = self._rows(kind, first, last, before)
         if not rows:
             if url:
-                self._change("DELETE FROM parts WHERE url = ?", url)
+                self._change("DELETE FROM parts WHERE url = ? AND state = ?", url, WRITING)
             return 0
         first, last = int(rows[0]["seq"]), int(rows[-1]["seq"])
         url = url or f"{self._store}/{kind}/date={rows[0]['time'][:10]}/{first:012d}-{last:012d}.parquet"
