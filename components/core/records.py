@@ -7,6 +7,7 @@ Every record is written as `record.json` in the folder that its step publishes, 
 from __future__ import annotations
 
 import json
+import math
 import types
 import typing
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -38,20 +39,24 @@ class Record:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Rebuild the record; IntegrityError where fields are missing or unknown."""
+        """Rebuild the record; IntegrityError where fields are missing, unknown, or of another type than they name."""
         try:
             return typing.cast(Self, _build(cls, values))
-        except (TypeError, KeyError, AttributeError) as error:
+        except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise IntegrityError(f"not a {cls.__name__} record: {error}") from error
 
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read `record.json` of a published folder (does not verify the folder)."""
         try:
-            values = json.loads((folder / RECORD).read_text())
-        except (OSError, ValueError) as error:
+            text = (folder / RECORD).read_text(encoding="utf-8")
+            values = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+        except (OSError, ValueError, RecursionError) as error:
             raise IntegrityError(f"{folder}: no readable {RECORD}; run the step that wrote it again") from error
-        return cls.from_dict(values)
+        try:
+            return cls.from_dict(values)
+        except IntegrityError as error:
+            raise IntegrityError(f"{folder / RECORD}: {error}; run the step that wrote it again") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,22 +369,76 @@ class PromotionRef(Record):
     ledger_hash: str = ""  # of that entry: kept outside of the ledger, it shows an end that was cut off
 
 
-def _build(kind: Any, value: Any) -> Any:
-    """Rebuild nested dataclasses and tuples from plain JSON values."""
-    origin = typing.get_origin(kind)
-    if isinstance(kind, type) and is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        if unknown := set(value) - {f.name for f in fields(kind)}:
-            raise TypeError(f"unknown field {min(unknown)}")
-        return kind(**{name: _build(hints[name], item) for name, item in value.items()})
-    if origin is tuple:
-        return tuple(_build(typing.get_args(kind)[0], item) for item in value)
-    if origin is list:
-        return [_build(typing.get_args(kind)[0], item) for item in value]
-    if origin is dict:
-        inner = typing.get_args(kind)[1]
-        return {key: _build(inner, item) for key, item in value.items()}
+def _build(kind: Any, value: Any, at: str = "") -> Any:
+    """Rebuild nested dataclasses and tuples from plain JSON values, each of the type that its field names.
+
+    Raises:
+        TypeError: a value is of another type, or a number that is not finite; `at` is where.
+    """
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
     if origin in (typing.Union, types.UnionType):
-        options = [option for option in typing.get_args(kind) if option is not type(None)]
-        return None if value is None else _build(options[0], value) if len(options) == 1 else value
+        return _one_of(inner, value, at)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return _record(kind, value, at)
+    if origin in (tuple, list):
+        _expect(isinstance(value, (list, tuple)), "a list", at)
+        return origin(_build(inner[0], item, f"{at}[{number}]") for number, item in enumerate(value))
+    if origin is dict:
+        _expect(isinstance(value, dict) and all(isinstance(key, str) for key in value), "an object", at)
+        return {key: _build(inner[1], item, _under(at, key)) for key, item in value.items()}
+    _expect(_is_plain(kind, value), NAMED.get(kind, str(kind)), at)
     return value
+
+
+NAMED = {str: "a text", bool: "true or false", int: "a whole number", float: "a finite number", type(None): "nothing"}
+
+
+def _record(kind: type, value: Any, at: str) -> Any:
+    _expect(isinstance(value, dict), f"an object ({kind.__name__})", at)
+    hints = typing.get_type_hints(kind)
+    if unknown := sorted(str(name) for name in set(value) - {f.name for f in fields(kind)}):
+        raise TypeError(f"{_under(at, unknown[0])}: unknown field")
+    return kind(**{name: _build(hints[name], item, _under(at, name)) for name, item in value.items()})
+
+
+def _one_of(options: tuple[Any, ...], value: Any, at: str) -> Any:
+    """The first type of a union that fits."""
+    refused: TypeError | None = None
+    for option in options:
+        try:
+            return _build(option, value, at)
+        except TypeError as error:
+            refused = refused or error
+    raise refused or TypeError(at)
+
+
+def _is_plain(kind: Any, value: Any) -> bool:
+    """Whether a JSON value is of a plain type; true is no number, and a number is finite."""
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
+def _expect(holds: bool, what: str, at: str) -> None:
+    if not holds:
+        raise TypeError(f"{at or 'the record'}: is not {what}")
+
+
+def _under(at: str, key: str) -> str:
+    return f"{at}.{ascii(key)[1:-1][:80]}".lstrip(".")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; ValueError where a key is there twice, of which two readers may take two."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")

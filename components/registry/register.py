@@ -194,7 +194,7 @@ def _entry(version: ModelVersionRef, given: Given, recipe: Recipe, run_id: str) 
         "event": REGISTERED if version.gate_passed else REFUSED,
         "reason": version.reason,
         "run_id": run_id,
-        "auc": given.evidence.metrics["auc"].value,
+        "auc": auc.value if (auc := given.evidence.metrics.get("auc")) else None,
         "signed_by": given.handed.signed_by,
         "policy": Policy.of(recipe).to_dict(),
         "record": version.to_dict(),

@@ -558,3 +558,14 @@ def test_a_version_that_was_never_registered_is_not_promoted(room: Room) -> None
     with pytest.raises(IntegrityError, match="no registration"):
         promote(forged, report, room.ledger, room.tracking, "run-1", models_root=room.root / "models")
     assert champion(NAME, room.ledger) is None
+
+
+def test_evidence_without_a_metric_is_a_refused_version_and_no_orphan(room: Room) -> None:
+    """What stands in the registry stands in the ledger; asking again changes nothing."""
+    metrics = {name: value for name, value in good_evidence().metrics.items() if name != "auc"}
+    publish_evidence(room.root / "evidence", room.model, room.rows, metrics=metrics)
+    first = room.register()
+    assert not first.gate_passed
+    assert room.register(run_id="run-1") == first
+    assert [item["version"] for item in room.tracking.versions(NAME)] == ["1"]
+    assert [entry.payload["event"] for entry in room.ledger.entries("candidate")] == ["refused"]
