@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from components.core.clear_text import holds_secret
 from components.core.digest import value_digest
 from components.core.errors import UserError
 from components.core.sections.base import NamePattern, Section
@@ -46,12 +46,6 @@ __all__ = [
     "load_recipe",
     "parse_recipe",
 ]
-
-SECRETS = re.compile(
-    r"://[^/@\s:]*:(?P<secret>[^/@\s]+)@"
-    r"|[?&](?:[\w.-]*(?:token|secret|password|passwd|signature|api_?key|access_?key)[\w.-]*|sig)=(?P<value>[^&\s]+)",
-    re.IGNORECASE,
-)
 
 
 class Recipe(Section):
@@ -125,8 +119,7 @@ def parse_recipe(values: dict[str, Any] | str, where: str = "recipe") -> Recipe:
 
 def _refuse_secrets(uri: str, key: str, where: str) -> None:
     """A recipe is stored, compiled and shown: a password or token in it would be everywhere. Never echoes it."""
-    literal = [found for found in SECRETS.finditer(uri) if not (found["secret"] or found["value"]).startswith("${")]
-    if literal:
+    if holds_secret(uri):
         raise UserError(
             f"{where}: {key} holds a password or token in clear text; write ${{NAME}} in its place, which is "
             "filled from the environment when it is used"
@@ -160,7 +153,8 @@ def _explain(error: ValidationError) -> str:
         return f"unknown key {where!r}{_nearest(first['loc'])}{more}"
     if first["type"] == "missing":
         return f"key {where!r} is missing; add it{more}"
-    return f"{where}: {first['msg']}, got {str(first.get('input'))[:60]!r}{more}"
+    seen = str(first.get("input"))
+    return f"{where}: {first['msg']}, got {'a value with a secret' if holds_secret(seen) else repr(seen[:60])}{more}"
 
 
 def _nearest(loc: tuple[int | str, ...]) -> str:
