@@ -234,8 +234,15 @@ def serve(config: ServiceConfig, features: OnlineFeatures) -> None:
     import uvicorn
 
     app = create_app(config, features)
-    options: dict[str, Any] = {"log_level": "warning", "timeout_keep_alive": 75, "timeout_graceful_shutdown": 30}
-    uvicorn.run(app, host=config.host, port=config.port, **options)
+    uvicorn.run(app, host=config.host, port=config.port, **server_options())
+
+
+def server_options() -> dict[str, Any]:
+    """How uvicorn runs the application: bounded headers, time to finish what is being answered."""
+    from components.serving.slow_headers import BoundedHeaders
+
+    times = {"timeout_keep_alive": 75, "timeout_graceful_shutdown": 30}
+    return {"log_level": "warning", "http": BoundedHeaders, **times}
 
 
 def _open_log(config: ServiceConfig, serving: Serving) -> DecisionLog:

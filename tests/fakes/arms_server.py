@@ -19,7 +19,7 @@ from typing import Any
 from components.core.processes import free_port, wait_until
 from components.serving.control import ArmState, ServingState, write_state
 from components.serving.scoring import ARM_HEADER
-from components.serving.scoring_service import ServiceConfig, create_app
+from components.serving.scoring_service import ServiceConfig, create_app, server_options
 from tests.fakes.fake_model_server import fake_logprobs
 from tests.fakes.serving_case import FixedFeatures, make_shell, tiny_recipe
 
@@ -140,7 +140,7 @@ def scoring(
         recipe=tiny_recipe(**sections).to_json(),
     )  # fmt: skip
     assert asdict(config)
-    options: dict[str, Any] = {"log_level": "error", "timeout_graceful_shutdown": 10}
+    options = server_options() | {"log_level": "error", "timeout_graceful_shutdown": 10}
     service = uvicorn.Server(uvicorn.Config(create_app(config, FixedFeatures()), port=port, **options))
     thread = threading.Thread(target=service.run, daemon=True)
     thread.start()

@@ -189,6 +189,22 @@ def test_a_client_that_sends_its_body_slowly_is_bounded(tmp_path: Path, monkeypa
     assert b"application/problem+json" in answer
 
 
+@pytest.mark.parametrize("begun", [b"", b"POST /v1/decisions HTTP/1.1\r\nhost: x\r\nx-a: "])
+def test_a_connection_that_never_sends_a_request_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    """Nothing, or half the headers: closed after the time for them; a connection that is used stays open."""
+    monkeypatch.setattr("components.serving.slow_headers.HEADER_SECONDS", 0.5)
+    with scoring(tmp_path) as service, httpx.Client() as client:
+        assert client.get(f"{service.url}/healthz").status_code == 200
+        port = int(service.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as slow:
+            slow.sendall(begun)
+            assert slow.recv(100) == b""
+        time.sleep(0.6)
+        assert client.post(f"{service.url}/v1/decisions", json=GOOD).status_code == 200
+
+
 @pytest.fixture
 def keyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scoring]:
     """Two clients: one for everything, one for feedback only."""
