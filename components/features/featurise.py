@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -66,6 +67,7 @@ def featurise(recipe: Recipe, clean: Path, out: Path, known: Path | None = None)
     verdict = ContractVerdict.read(clean)
     if not verdict.passed:
         raise ContractViolation(f"{clean}: contract {verdict.contract} did not pass; nothing is made from its rows")
+    _refuse_outcomes(recipe, verdict.after_outcome)
     folder = locate(recipe.features.repo)
     _check_embargo(recipe)
     raw = read_clean(clean / CLEAN)
@@ -168,12 +170,30 @@ def _end_of_day(text: str) -> pd.Timestamp:
 
 
 def _cuts(split: TimeSplit, rows: Rows) -> list[pd.Timestamp]:
-    """Moments at which no history table may know more than was known: where splits begin, within test, off midnight,
-    and after the last event, when the last outcomes are not known yet."""
-    last = rows.typed["event_timestamp"].max()
+    """Moments at which no history table may know more than was known: where splits begin, off midnight one in each
+    quarter of the time before validation, drawn by the number of rows, two within test, and one after the last event,
+    when the last outcomes are not known yet."""
+    first, last = rows.typed["event_timestamp"].min(), rows.typed["event_timestamp"].max()
+    draw = random.Random(len(rows.typed))  # noqa: S311 - moments that can be repeated, not a secret
+    early = [(split.validation_from - first) * ((quarter + draw.random()) / 4) for quarter in range(4)]
     within = [split.test_from + (last - split.test_from) * share for share in (0.35, 0.7)]
     after = last + pd.Timedelta(days=rows.label_delay_days) / 2
-    return [split.validation_from, split.test_from, *(moment.floor("D") + NOON for moment in (*within, after))]
+    moments = [*(first + share for share in early), *within, after]
+    return [split.validation_from, split.test_from, *(moment.floor("D") + NOON for moment in moments)]
+
+
+def _refuse_outcomes(recipe: Recipe, after_outcome: Sequence[str]) -> None:
+    """No request carries the outcome, or what is known with it: it would be an input of the model in training only."""
+    asked = {f"features.request.{name}": column for name, column in recipe.features.request.items()}
+    asked |= {f"features.entities.{key}": column for key, column in recipe.features.entities.items()}
+    asked |= {f"features.model_inputs[{at}]": name for at, name in enumerate(recipe.features.model_inputs)}
+    asked["model.text_column"] = recipe.model.text_column
+    late = {column.lower() for column in after_outcome}
+    for where, column in asked.items():
+        why = "is the label's column" if column.lower() == recipe.model.label_column.lower() else ""
+        why = why or ("is known only after the outcome, by the contract" if column.lower() in late else "")
+        if why:
+            raise UserError(f"{where}: {column!r} {why}, so no request carries it; name another column")
 
 
 def _check_embargo(recipe: Recipe) -> None:

@@ -1,13 +1,13 @@
 """History tables: a project's SQL, run in DuckDB, says what became known about an entity and when.
 
-A SQL file is one SELECT over the view `rows`: row_id, event_timestamp (TIMESTAMP, UTC), known_timestamp (when the
-row's outcome counts as known: event_timestamp + label_delay_days, never at the moment of the event itself, and not
-before the row reached us), superseded_timestamp (when a correction replaced it, NULL where it holds: a corrected row
-stands twice, see known.py), label (0 or 1), and every clean column as text (a column named like one of these is left
-out). The variables
-`getvariable('label_delay_days')` and `getvariable('time_formats')` hold the recipe's values. It returns the join
-keys (text), event_timestamp (when the values became known), created_timestamp (when this record of them was made; the
-same where there is no such thing as a late record) and the features (numbers).
+A SQL file is one SELECT over `rows`, and can read nothing else (see history_sql.py). Its columns: row_id,
+event_timestamp (TIMESTAMP, UTC), known_timestamp (when the row's outcome counts as known: event_timestamp +
+label_delay_days, never at the moment of the event itself, and not before the row reached us), superseded_timestamp
+(when a correction replaced it, NULL where it holds: a corrected row stands twice, see known.py), label (0 or 1), and
+every clean column as text (a column named like one of these is left out). The variables
+`getvariable('label_delay_days')` and `getvariable('time_formats')` hold the recipe's values. It returns the join keys
+(text), event_timestamp (when the values became known), created_timestamp (when this record of them was made; the same
+where there is no such thing as a late record) and the features (numbers).
 
 SQL can look into the future by mistake. So every table is made again as it would have been made at several moments
 of the past, with outcomes not yet known hidden (the label, its column, and those that the contract declares to be
@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from components.core.errors import UserError, one_line
+from components.features.history_sql import ROWS, check_sql
 from components.features.repository import View
 
 MOMENTS = ("event_timestamp", "created_timestamp")
@@ -78,6 +79,7 @@ def write_history(repo: Path, views: Sequence[View], rows: Rows, out: Path, cuts
             keys = tuple(dict.fromkeys(key for view in of_table for key in view.join_keys))
             features = tuple(dict.fromkeys(name for view in of_table for name in view.features))
             query = _Query(_sql(repo, table), f"{table}.sql", keys, features)
+            check_sql(query.sql, query.where)
             whole = query.run(connection, rows, None)
             for cut in cuts:
                 _refuse_foresight(query, connection, rows, whole, cut)
@@ -96,11 +98,12 @@ class _Query:
 
     def run(self, connection: duckdb.DuckDBPyConnection, rows: Rows, cut: pd.Timestamp | None) -> pa.Table:
         """The table as it would be made at `cut` (None: with all rows)."""
-        connection.execute(_view(rows, cut))
-        try:
-            found = connection.execute(self.sql).to_arrow_table()
-        except duckdb.Error as error:
-            raise UserError(f"{self.where}: {one_line(error)[:300]}") from error
+        seen = connection.execute(_select(rows, cut)).to_arrow_table()
+        with closing(_sandbox(rows, seen)) as alone:
+            try:
+                found = alone.execute(self.sql).to_arrow_table()
+            except duckdb.Error as error:
+                raise UserError(f"{self.where}: {one_line(error)[:300]}") from error
         return self._checked(found)
 
     def _checked(self, found: pa.Table) -> pa.Table:
@@ -139,15 +142,25 @@ def _sql(repo: Path, table: str) -> str:
 
 
 def _connect(rows: Rows) -> duckdb.DuckDBPyConnection:
-    """A connection that sees the rows and nothing else: no file, no network, no extension."""
-    # Rows from Arrow are estimated as one, for which DuckDB would join ASOF by nested loops.
-    config: dict[str, Any] = {"autoinstall_known_extensions": False, "asof_loop_join_threshold": 0}
-    connection = duckdb.connect(":memory:", config=config)
+    """A connection that holds all rows, for queries of ours."""
+    connection = duckdb.connect(":memory:")
     connection.execute("SET TimeZone = 'UTC'")
     connection.register("pilotline_clean", pa.Table.from_pandas(_all_columns(rows), preserve_index=False))
-    connection.execute("SET enable_external_access = false")
+    return connection
+
+
+def _sandbox(rows: Rows, seen: pa.Table) -> duckdb.DuckDBPyConnection:
+    """A connection for SQL of a project: it holds the rows that are seen, and reaches nothing else."""
+    # Rows from Arrow are estimated as one, for which DuckDB would join ASOF by nested loops.
+    connection = duckdb.connect(":memory:", config={"asof_loop_join_threshold": 0})
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.register(ROWS, seen)
     connection.execute("SET VARIABLE label_delay_days = CAST(? AS INTEGER)", [rows.label_delay_days])
     connection.execute("SET VARIABLE time_formats = ?", [list(rows.time_formats)])
+    for setting in ("python_enable_replacements", "autoinstall_known_extensions", "autoload_known_extensions"):
+        connection.execute(f"SET {setting} = false")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
     return connection
 
 
@@ -176,9 +189,10 @@ def _all_columns(rows: Rows) -> pd.DataFrame:
     return pd.concat([own, rows.clean[others]], axis=1)
 
 
-def _view(rows: Rows, cut: pd.Timestamp | None) -> str:
+def _select(rows: Rows, cut: pd.Timestamp | None) -> str:
+    """What SQL sees of the rows at a moment; None: all."""
     if cut is None:
-        return f"CREATE OR REPLACE TEMP VIEW rows AS SELECT * EXCLUDE ({RECORDED}) FROM pilotline_clean"  # noqa: S608
+        return f"SELECT * EXCLUDE ({RECORDED}) FROM pilotline_clean"  # noqa: S608
     moment = f"TIMESTAMP '{cut.tz_convert('UTC').tz_localize(None).isoformat(sep=' ')}'"
     hidden = ["label"]
     late = [rows.label_column, *rows.after_outcome]
@@ -186,7 +200,7 @@ def _view(rows: Rows, cut: pd.Timestamp | None) -> str:
     masks = ", ".join(f"CASE WHEN known_timestamp <= {moment} THEN {_quoted(c)} END AS {_quoted(c)}" for c in hidden)
     masks += f", CASE WHEN superseded_timestamp <= {moment} THEN superseded_timestamp END AS superseded_timestamp"
     # The moment is a timestamp of ours, and the column names are quoted.
-    return f"""CREATE OR REPLACE TEMP VIEW rows AS
+    return f"""
         SELECT * EXCLUDE ({RECORDED}) REPLACE ({masks}) FROM pilotline_clean
         WHERE event_timestamp <= {moment} AND {RECORDED} <= {moment}
     """  # noqa: S608

@@ -40,6 +40,10 @@ PLANTED = {
         SELECT "Company" AS company, event_timestamp, event_timestamp AS created_timestamp,
             count(*) AS company_complaint_count, avg(label) AS company_relief_rate {REST}
         FROM rows GROUP BY "Company", event_timestamp""",
+    "the label, in one early month": f"""
+        SELECT "Company" AS company, event_timestamp, event_timestamp AS created_timestamp,
+            count(*) AS company_complaint_count, avg(label) AS company_relief_rate {REST}
+        FROM rows WHERE event_timestamp < TIMESTAMP '2023-03-01' GROUP BY "Company", event_timestamp""",
 }
 
 
@@ -63,3 +67,36 @@ def test_the_shipped_features_do_not_look_ahead(tmp_path: Path) -> None:
     record = featurise(recipe, clean, tmp_path / "set")
     assert pd.read_parquet(tmp_path / "set" / "test.parquet")["company_relief_rate_30d"].notna().mean() > 0.5
     assert record.skew == 0.0
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "words"),
+    [
+        (
+            "features",
+            {"request": {"said": "Company response to consumer"}},
+            "features.request.said: 'Company response to consumer' is the label's column",
+        ),
+        (
+            "features",
+            {"request": {"late": "Timely response?"}},
+            "features.request.late: 'Timely response.' is known only",
+        ),
+        (
+            "features",
+            {"entities": {"company": "Company", "state": "Timely response?"}},
+            "features.entities.state: 'Timely",
+        ),
+        ("features", {"model_inputs": ["Timely response?"]}, r"features.model_inputs\[0\]: 'Timely"),
+        ("model", {"text_column": "Company response to consumer"}, "model.text_column: .* is the label's column"),
+    ],
+)
+def test_no_input_is_the_outcome_or_known_with_it(
+    tmp_path: Path, section: str, changes: dict[str, object], words: str
+) -> None:
+    """A request does not carry what the contract declares to be known after the outcome; one line names where."""
+    clean = clean_folder(tmp_path / "clean", ROWS, after_outcome=LATE)
+    with pytest.raises(UserError, match=words) as refused:
+        featurise(complaint_recipe(**{section: changes}), clean, tmp_path / "set")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "set").exists()

@@ -82,9 +82,22 @@ def test_looking_ahead_is_refused(tmp_path: Path, sql: str) -> None:
         (GOOD.replace("sum(sum(label))", 'max(max("State"))'), "features numbers"),
         (GOOD + " UNION ALL " + GOOD, "rows repeat a key and moment"),
         (GOOD.replace('"Company" AS company', "nullif(\"Company\", 'Company 1') AS company"), "rows have no company"),
-        ("SELECT * FROM read_csv('/etc/passwd')", "Permission Error"),
-        ("COPY rows TO 'stolen.csv'", "Permission Error"),
-        ("INSTALL httpfs", "past.sql: "),
+        ("SELECT * FROM read_csv('/etc/passwd')", r"reads read_csv\(\), and there is nothing but rows"),
+        ("SELECT * FROM '/etc/passwd'", r"reads '/etc/passwd', and there is nothing but rows"),
+        ("COPY rows TO 'stolen.csv'", "past.sql: holds COPY; write one SELECT over rows"),
+        ("INSTALL httpfs", "past.sql: holds LOAD; write one SELECT over rows"),
+        ("ATTACH 'other.db'", "past.sql: holds ATTACH"),
+        ("SET threads = 1; " + GOOD, "past.sql: holds SET and SELECT"),
+        (GOOD.replace("FROM rows", "FROM pilotline_clean"), "reads 'pilotline_clean', and there is nothing but rows"),
+        (GOOD.replace("FROM rows", "FROM query_table('pilotline_clean') AS rows"), r"reads query_table\(\)"),
+        (GOOD.replace("FROM rows", "FROM memory.main.pilotline_clean AS rows"), "reads 'memory.main.pilotline_clean'"),
+        (
+            "WITH pilotline_clean AS (SELECT * FROM pilotline_clean) "
+            + GOOD.replace("FROM rows", "FROM pilotline_clean AS rows"),
+            "past.sql: ",
+        ),
+        ("SELECT * FROM duckdb_views()", r"reads duckdb_views\(\)"),
+        ("SELECT * FROM (SHOW ALL TABLES)", "reads SHOW or DESCRIBE"),
     ],
 )
 def test_bad_sql_is_refused_in_one_line(tmp_path: Path, sql: str, words: str) -> None:
