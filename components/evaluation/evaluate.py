@@ -18,7 +18,7 @@ from components.core.records import Evidence, HandOver, ModelRef, TrainingSetRef
 from components.evaluation.answers import probabilities
 from components.evaluation.evidence import Case, gather
 from components.evaluation.metrics import Floats
-from components.evaluation.windows import Windows, window_digest
+from components.evaluation.windows import Windows
 from components.models.feature_source import FeatureSource, check_source
 from components.models.files import model_digest, read_signature
 from components.models.spec import ModelSpec, Scorer, spec_for
@@ -71,7 +71,7 @@ def evaluate(
         every = FeatureSource.of(rows, rows.features)
         check_source(read_signature(champion[1]), every, f"champion version {champion[0]}", exact=False)
     frame = _test_frame(training_set, rows)
-    uses = windows.use(window_digest(frame["row_id"].tolist()), known.digest) if windows else 0  # before the first look
+    uses = windows.use(frame["row_id"].tolist(), known.digest) if windows else 0  # before the first look
     spec = spec_for(known.family)
     scorer = spec.scorer(model / "model")
     began = clock()

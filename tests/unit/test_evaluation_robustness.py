@@ -204,10 +204,10 @@ def test_vocabulary_texts_and_heads_of_weights_are_read(tmp_path: Path) -> None:
 def test_a_window_counts_each_candidate_once_and_keeps_its_place(tmp_path: Path) -> None:
     """First, second, first again; another window begins anew; order of rows does not matter."""
     windows = WindowsInHome(tmp_path / "windows")
-    one = window_digest(["a", "b"])
-    assert one == window_digest(["b", "a"]) != window_digest(["a"])
+    one = ["a", "b"]
+    assert window_digest(one) == window_digest(["b", "a"]) != window_digest(["a"])
     assert [windows.use(one, name) for name in ("x", "y", "x", "z")] == [1, 2, 1, 3]
-    assert windows.use(window_digest(["a"]), "y") == 1
+    assert windows.use(["c", "d"], "y") == 1
 
 
 def test_candidates_that_come_at_once_all_get_a_place(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_candidates_that_come_at_once_all_get_a_place(tmp_path: Path) -> None:
     places: list[int] = []
 
     def use(name: str) -> None:
-        places.append(WindowsInHome(tmp_path).use("w", name))
+        places.append(WindowsInHome(tmp_path).use(["w"], name))
 
     threads = [threading.Thread(target=use, args=(f"c{at}",)) for at in range(20)]
     for thread in threads:
@@ -227,6 +227,18 @@ def test_candidates_that_come_at_once_all_get_a_place(tmp_path: Path) -> None:
 
 def test_a_damaged_count_refuses(tmp_path: Path) -> None:
     """A file that is no list of candidates is never read as no use at all."""
-    (tmp_path / "w.json").write_text("{")
+    (tmp_path / f"{window_digest(['w'])}.json").write_text("{")
     with pytest.raises(IntegrityError, match="no list of candidates"):
-        WindowsInHome(tmp_path).use("w", "c")
+        WindowsInHome(tmp_path).use(["w"], "c")
+
+
+def test_a_row_less_or_more_makes_no_new_window(tmp_path: Path) -> None:
+    """Windows that share half of their rows count together, in whatever order they come; others do not."""
+    windows, rows = WindowsInHome(tmp_path), [f"r{at}" for at in range(100)]
+    assert [windows.use(rows[cut:], name) for cut, name in enumerate("abc")] == [1, 2, 3]
+    assert windows.use(rows[:10], "d") == 4  # a part of them
+    assert windows.use(rows[50:] + [f"s{at}" for at in range(50)], "e") == 4  # half of them, none of d's
+    assert windows.use(rows[60:] + [f"t{at}" for at in range(60)], "f") == 1  # too few with any
+    assert windows.use([f"u{at}" for at in range(100)], "g") == 1
+    assert windows.use(rows, "b") == 5  # known from a window of 99 of these rows: a, b, c, d and e
+    assert windows.use(rows, "a") == 1
