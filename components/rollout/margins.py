@@ -114,6 +114,12 @@ class Margins:
                 f"recipe: rollout.bake_seconds {rollout.bake_seconds:g} gives {bake:.0f} requests, a bake needs "
                 f"{max(least, BAKE_REQUESTS):.0f}; make it longer, or 0"
             )
+        warm = rollout.warm_seconds * rollout.requests_per_second
+        if 0 < warm < rollout.slo_requests / 0.9:
+            raise UserError(
+                f"recipe: rollout.warm_seconds {rollout.warm_seconds:g} gives {warm:.0f} requests at 100 %, its limits "
+                f"need {rollout.slo_requests / 0.9:.0f}; make it longer, or 0"
+            )
         return cls(
             errors=rollout.error_margin,
             latency_ratio=rollout.latency_ratio,

@@ -14,12 +14,13 @@ from components.core.protocols import GoldenRow, Served
 from components.core.recipe import Recipe
 from components.core.records import ModelVersionRef, RuleResult
 from components.rollout import states
+from components.rollout.absolute import Absolute
 from components.rollout.golden import golden_row, golden_rules
 from components.rollout.observations import Observation
 from components.rollout.slo import slo_rules
 from components.rollout.steering import Steered
 from components.rollout.traffic import Traffic
-from components.rollout.verdict import ENDS, FAIL, INCONCLUSIVE, PASS, Verdict
+from components.rollout.verdict import CONTINUE, ENDS, FAIL, INCONCLUSIVE, PASS, Verdict
 
 BASELINE_REQUESTS = 60
 
@@ -136,17 +137,27 @@ class Stages:
 
     def warm(self, seconds: float) -> Verdict | None:
         """All traffic on the candidate, the old version still up: only absolute limits are left to judge by."""
-        rollout = self.recipe.rollout
-        count = math.ceil(seconds * rollout.requests_per_second)
-        seen, dead = self.observe("canary", count, seconds)
+        rollout, began, dead = self.recipe.rollout, self.traffic.seconds, False
+        watch = Absolute(rollout, self.ref.digest)
+        verdict = watch.verdict(0.0, seconds)
+
+        def look(fresh: Sequence[Observation]) -> bool:
+            nonlocal dead, verdict
+            for seen in fresh:
+                watch.add(seen)
+            dead = not self.stack.alive("canary")
+            verdict = watch.verdict(self.traffic.seconds - began, seconds)
+            return dead or self.stack.stopped or verdict.outcome != CONTINUE
+
+        self.traffic.drive(math.ceil(seconds * rollout.requests_per_second), look)
+        self.stack.check()
         if dead:
             return self.fail("alive", states.FULL, "the candidate's replica died")
-        failed = sum(one.own.failed or one.own.invalid for one in seen)
-        if failed > rollout.slo_error_rate * len(seen) and failed >= 3:
-            reason = f"{failed} of {len(seen)} requests failed at the candidate, limit {rollout.slo_error_rate:.1%}"
-            return self.fail("errors", states.FULL, reason)
-        self.traffic.note(states.FULL, f"{failed} of {len(seen)} requests failed; the old version was kept warm")
-        return None
+        if verdict.outcome == CONTINUE:  # all was sent, the clock is a moment behind
+            verdict = watch.verdict(seconds, seconds)
+        self.rules += verdict.rules
+        self.traffic.note(states.FULL, verdict.text, verdict.outcome)
+        return None if verdict.outcome == PASS else verdict
 
     def observe(self, arm: str, requests: int, seconds: float) -> tuple[list[Observation], bool]:
         """Send requests to a candidate that has them all, until its limit of errors is out of reach, and whether it

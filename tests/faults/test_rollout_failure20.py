@@ -19,7 +19,7 @@ from tests.fakes.fake_serving import FakeServing
 from tests.fakes.killed_rollout import RUN, moments, run_and_die
 from tests.fakes.rollout_case import Case, make_case
 
-BAKED = {"steps": (10, 50), "min_canary_requests": 50, "bake_seconds": 25.0, "warm_seconds": 2.0}
+BAKED = {"steps": (10, 50), "min_canary_requests": 50, "bake_seconds": 25.0, "warm_seconds": 7.0}
 STATES = ("golden", "shadow", "step 10 %", "step 50 %", "bake", "full")
 
 

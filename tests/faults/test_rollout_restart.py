@@ -14,7 +14,7 @@ from tests.fakes.fake_serving import Behaviour, FakeServing
 from tests.fakes.killed_rollout import RUN, entries, moments, run_and_die
 from tests.fakes.rollout_case import Case, make_case
 
-BAKED = {"steps": (10, 50), "min_canary_requests": 50, "bake_seconds": 25.0, "warm_seconds": 1.0}
+BAKED = {"steps": (10, 50), "min_canary_requests": 50, "bake_seconds": 25.0, "warm_seconds": 7.0}
 GOOD, BAD = Behaviour(), Behaviour(error_rate=1.0, healthy_requests=300)
 BAD_AGAIN = Behaviour(error_rate=1.0, healthy_requests=70)  # well through the golden set only
 # Every entry that the rollout of each kind writes; a test below holds that these are all.

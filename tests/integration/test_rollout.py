@@ -249,3 +249,31 @@ def test_the_page_shows_weights_verdicts_and_rules_and_lets_no_text_out_of_its_c
     assert "a \\| b &lt;i&gt;" in page
     assert "step 50 %" in page
     assert "http" not in timeline_svg(report).replace("http://www.w3.org/2000/svg", "")
+
+
+def test_the_old_version_stays_warm_and_takes_over_again_from_one_that_fails_at_full_traffic(tmp_path):
+    """Well until it has all traffic, then failing: the limits of full traffic take it back, stable is still up."""
+    settings = {"bake_seconds": 0.0, "warm_seconds": 20.0}
+    good = FakeServing()
+    assert make_case(tmp_path / "good", **settings).run(good).outcome == "passed"
+    assert "stable" not in good.replicas  # drained when its time was over
+    assert good.weight == 100
+
+    class Later(FakeServing):
+        starts = 0
+
+        def set_weight(self, percent):
+            super().set_weight(percent)
+            if percent == 100:
+                self.replicas["canary"].behaviour = Behaviour(error_rate=0.3)
+
+        def start(self, arm, model_dir, version, digest, golden=None):
+            self.starts += arm == "stable"
+            return super().start(arm, model_dir, version, digest, golden)
+
+    bad = Later()
+    report = make_case(tmp_path / "bad", **settings).run(bad)
+    assert report.outcome == "rolled_back"
+    assert "full, errors" in report.reason
+    assert _on_stable(bad)
+    assert bad.starts == 1  # warm: it was never started again
