@@ -67,7 +67,7 @@ def main() -> None:
         load = os.getloadavg()[0]
         asyncio.run(measure(sides, args.requests, args.rounds))
         print(
-            f"{args.rounds} rounds of {args.requests} requests a side, {CALLERS} callers, {os.cpu_count()} cores,",
+            f"{args.rounds} rounds of {args.requests} requests a side, {CALLERS} callers, {os.cpu_count()} cores",
             end="",
         )
         print(f", load average before {load:.1f} (the cores are shared with whatever else runs)")
