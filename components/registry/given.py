@@ -12,6 +12,7 @@ from components.core.records import ContractVerdict, Evidence, HandOver, ModelRe
 from components.models.files import model_digest, read_signature
 from components.models.signing import SIGNATURE_FILE
 from components.registry.gate import Handed
+from components.registry.rescored import check_rescored
 from components.registry.trust import signer_of
 
 
@@ -51,7 +52,8 @@ def read_given(folders: Folders, trusted: Sequence[str], evaluation: str = "") -
     evaluation: digest of the recipe's evaluation and threshold, which the gate compares with the evidence's.
 
     Raises:
-        IntegrityError: bytes differ from their digests, records do not belong together, or a signature does not hold.
+        IntegrityError: bytes differ from their digests, records do not belong together, the evidence's AUC is not that
+            of its predictions, or a signature does not hold.
             A missing signature or verdict is left to the gate.
     """
     for folder in (folders.model, folders.training_set, folders.evidence, folders.clean, folders.handover):
@@ -65,6 +67,7 @@ def read_given(folders: Folders, trusted: Sequence[str], evaluation: str = "") -
     _same("the model and the training set", known.training_set_digest, rows.digest)
     _same("the evidence and the training set", said.training_set_digest, rows.digest)
     _same("the evidence and the test rows", said.test_digest, rows.split("test").digest)
+    check_rescored(folders.evidence, said)
     handed = Handed(
         signed_by=signer_of(model_dir, signature, trusted),
         contract=_contract(folders.clean, rows, said),

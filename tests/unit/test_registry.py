@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from components.core.errors import IntegrityError, PolicyRefusal, TransientError, UserError
 from components.core.ledger import Ledger
 from components.core.people import identify
-from components.core.publish import verify
+from components.core.publish import publishing, verify
 from components.core.records import Evidence, ModelRef, ModelVersionRef, TrainingSetRef
 from components.models.files import model_digest
 from components.registry.aliases import sync_aliases
@@ -27,6 +28,7 @@ from tests.fakes.judged import (
     good_evidence,
     interval,
     ledger_of,
+    predictions_of,
     publish_evidence,
     publish_model,
     publish_training_set,
@@ -569,3 +571,26 @@ def test_evidence_without_a_metric_is_a_refused_version_and_no_orphan(room: Room
     assert room.register(run_id="run-1") == first
     assert [item["version"] for item in room.tracking.versions(NAME)] == ["1"]
     assert [entry.payload["event"] for entry in room.ledger.entries("candidate")] == ["refused"]
+
+
+@pytest.mark.parametrize("what", ["a better AUC", "fewer rows", "a score of 7", "no predictions", "a row twice"])
+def test_evidence_is_computed_once_more_from_its_predictions(room: Room, what: str) -> None:
+    """Numbers that were edited and sealed anew are not what the predictions say."""
+    frame = predictions_of(room.evidence)
+    assert roc_auc_score(frame["label"], frame["score"]) == pytest.approx(0.85, abs=1e-4)
+    claimed = room.evidence
+    if what == "a better AUC":
+        claimed = replace(claimed, metrics=claimed.metrics | {"auc": interval(0.99)})
+    elif what == "fewer rows":
+        frame = frame.iloc[1:]
+    elif what == "a score of 7":
+        frame.loc[3, "score"] = 7.0
+    elif what == "a row twice":
+        frame.loc[3, "row_id"] = "p4"
+    with publishing(room.root / "evidence") as staging:
+        claimed.write(staging)
+        if what != "no predictions":
+            frame.to_parquet(staging / "predictions.parquet", index=False)
+    with pytest.raises(IntegrityError, match="evaluate again"):
+        room.register()
+    assert room.tracking.versions(NAME) == []
