@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from components.evaluation.metrics import Floats
 from components.evaluation.windows import Windows
 from components.models.feature_source import FeatureSource, check_source
 from components.models.files import model_digest, read_signature
+from components.models.signing import SIGNATURE_FILE, SignatureError, verify_signature
 from components.models.spec import ModelSpec, Scorer, spec_for
 
 PREDICTIONS = "predictions.parquet"
@@ -37,6 +38,7 @@ def evaluate(
     handover: Path | None = None,
     windows: Windows | None = None,
     contract_digest: str = "",
+    public_keys: Sequence[str] = (),
     clock: Callable[[], float] = time.perf_counter,
 ) -> Evidence:
     """Score the test rows once and publish the evidence: whole, with each part measured or said to be insufficient.
@@ -50,19 +52,24 @@ def evaluate(
         handover: what the guard published of this training set; it has to have let it pass.
         windows: counts the candidates that were judged on the same test rows; None counts nothing.
         contract_digest: of the contract that the rows were read under.
+        public_keys: whose signature of the model counts; none asks for no signature. One that is absent is left to the
+            gate, which refuses it.
         clock: seconds, for latency and cost; all else is a function of the inputs.
 
     Returns:
         The evidence. Where the champion cannot score these rows its part is empty, which the gate does not let pass.
 
     Raises:
-        IntegrityError: bytes differ from their digests, the model was trained on other rows, rows are in two splits,
+        IntegrityError: bytes differ from their digests, the model's signature is altered or of another key, the model
+            was trained on other rows, rows are in two splits,
             the hand-over is of another training set, or the model or the champion reads features of another service,
             order or code.
         PolicyRefusal: no test rows, the guard did not let the training set pass, or a score is missing, not finite or
             not a probability.
     """
     rows, known = _verified(training_set, model)
+    if public_keys:
+        _check_signature(model, public_keys)
     guarded = _handed_over(handover, rows)
     source = FeatureSource.of(rows, recipe.features.model_inputs)
     signature = read_signature(model / "model")
@@ -126,6 +133,15 @@ def _verified(training_set: Path, model: Path) -> tuple[TrainingSetRef, ModelRef
             f"not on {rows.digest[:12]}; evaluate it with its own"
         )
     return rows, known
+
+
+def _check_signature(model: Path, public_keys: Sequence[str]) -> None:
+    """A record and its manifest can be sealed anew after the bytes were swapped; a signature cannot."""
+    try:
+        verify_signature(model / "model", model / SIGNATURE_FILE, public_keys)
+    except SignatureError as refused:
+        if refused.state != "missing":
+            raise
 
 
 def _handed_over(folder: Path | None, rows: TrainingSetRef) -> HandOver | None:

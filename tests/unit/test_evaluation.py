@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from components.core.errors import IntegrityError, PolicyRefusal, TransientError, UserError
-from components.core.publish import verify
+from components.core.publish import publishing, verify
 from components.core.records import Evidence, TrainingSetRef
 from components.evaluation import evaluate as module
 from components.evaluation.baselines import score_baselines
@@ -30,6 +31,7 @@ from tests.fakes.judged import (
     small_recipe,
     training_rows,
 )
+from tests.fakes.registering import public_key, publish_signed_model
 from tests.fakes.weights import weights
 
 ALL = ("prior", "logistic_regression", "feature_logistic_regression", "text_logistic_regression", "gradient_boosting")
@@ -293,3 +295,21 @@ def test_every_part_is_measured_or_says_why_not(made: tuple[Path, Path, Training
     small = evaluate(small_recipe(evaluation={"min_slice_rows": 1000}), rows, model, rows.parent / "small")
     assert small.parts["slices"].startswith(f"insufficient: too few rows or positives: {GROUP}, {GROUP}:others")
     assert small.fairness[GROUP].state == "insufficient"
+
+
+def test_a_model_whose_signature_does_not_hold_is_not_evaluated(made: tuple[Path, Path, TrainingSetRef]) -> None:
+    """Bytes that were swapped with record and manifest sealed anew; a missing signature is the gate's to refuse."""
+    rows, model, ref = made
+    publish_signed_model(model, ref)
+    signature = (model / "model.sig").read_bytes()
+    out, keys = rows.parent / "out", (public_key(),)
+    assert evaluate(small_recipe(), rows, model, out, public_keys=keys).rows > 0
+    publish_model(model, ref, weight=4.0)
+    assert evaluate(small_recipe(), rows, model, out, public_keys=keys).rows > 0
+    with tempfile.TemporaryDirectory() as scratch:
+        kept = Path(shutil.copytree(model, Path(scratch) / "kept"))
+        with publishing(model) as staging:
+            shutil.copytree(kept, staging, dirs_exist_ok=True, ignore=shutil.ignore_patterns("manifest.json"))
+            (staging / "model.sig").write_bytes(signature)
+    with pytest.raises(IntegrityError, match="sign"):
+        evaluate(small_recipe(), rows, model, out, public_keys=keys)
