@@ -16,7 +16,7 @@ import pandas as pd
 from components.core.environment import with_environment
 from components.core.errors import IntegrityError, UserError
 from components.core.home import Home
-from components.core.publish import verify
+from components.core.publish import MANIFEST, verify
 from components.core.recipe import Recipe
 from components.core.records import TrainingSetRef
 from components.features.latest.entries import LatestStore
@@ -43,12 +43,13 @@ def apply(home: Home, recipe: Recipe) -> dict[str, Any]:
     project = load_project(locate(asked.repo), asked.ttl_days)
     service = project.service(asked.service)
     check_service(service, asked.entities, asked.model_inputs, asked.request, recipe.model.text_column)
-    if asked.online and not asked.online.startswith((*NETWORKED, "${")):
+    own = asked.online and Path(asked.online).absolute() == (home.features / ONLINE).absolute()
+    if asked.online and not own and not asked.online.startswith((*NETWORKED, "${")):
         raise UserError(
-            f"features.online {asked.online!r}: Feast's settings name Redis or the home's own; leave it empty"
+            f"features.online {asked.online!r}: Feast's settings name Redis or the home's own, {home.features / ONLINE}"
         )
     with_environment(asked.online, "features.online")  # its settings keep the name; Feast fills it when it reads them
-    apply_shared(project, home.features, home.features / HISTORY, asked.online)
+    apply_shared(project, home.features, home.features / HISTORY, "" if own else asked.online)
     return {
         "project": project.project,
         "service": service.name,
@@ -59,33 +60,37 @@ def apply(home: Home, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def materialize(home: Home, recipe: Recipe, training_set: str, until: str, whole: bool) -> dict[str, Any]:
+def materialize(
+    home: Home, recipe: Recipe, training_set: str, until: str, whole: bool, rebuild: bool = False
+) -> dict[str, Any]:
     """Write what became known up to a moment into the online store, from a training set's history.
 
     Args:
-        home: holds the online store unless the recipe names one.
-        recipe: its section features.
+        home: holds the training sets.
+        recipe: its section features, which names the store.
         training_set: a published folder; "" for the newest of the home's runs.
         until: ISO 8601; "" for the end of the training set's history.
         whole: from the beginning, not from where the last call ended.
+        rebuild: from the beginning, after what the store holds of the views is dropped, also newer values.
 
     Raises:
-        UserError: no training set, or a time that is none.
+        UserError: no training set, a time that is none, or the recipe names no store.
         TransientError: the store does not answer; run again.
     """
     folder = _folder(home, training_set)
     project, service = describe_online(folder)
     moment = _moment(until) if until else end_of(datetime.fromisoformat(_record(folder).as_of))
+    _refuse_unread(home, recipe)
     store = open_latest(_address(home, recipe))
     try:
-        done = fill(store, project, service, folder / HISTORY, moment, whole=whole)
+        done = fill(store, project, service, folder / HISTORY, moment, whole=whole, rebuild=rebuild)
     finally:
         store.close()
     return {
         "training_set": str(folder),
         "online": _shown(home, recipe),
         "until": moment.isoformat(),
-        "views": [{"view": view.view, "rows": view.rows, "until": view.until} for view in done],
+        "views": [{"view": view.view, "rows": view.rows, "older": view.older, "until": view.until} for view in done],
     }
 
 
@@ -97,33 +102,34 @@ def push(
     told: Callable[[Pushed], None],
     **how: Any,
 ) -> dict[str, Any]:
-    """Write rows of streaming events into the online store that the recipe names, else the home's.
+    """Write rows of streaming events into the online store that the recipe names.
 
     Args:
-        home: holds the online store unless the recipe names one.
-        recipe: its section features.
+        home: holds the training sets.
+        recipe: its section features, which names the store.
         training_set: a published folder, whose feature service the rows are of; "" for the newest of the home's runs.
         lines: see push.py.
         told: is called after each batch.
         how: batch, skip_bad and default_view of push().
 
     Raises:
-        UserError: a bad row, with nothing of its batch written; or no training set.
+        UserError: a bad row, with nothing of its batch written; no training set, or the recipe names no store.
         TransientError: the store does not answer; push the rows again.
     """
     project, service = describe_online(_folder(home, training_set))
+    _refuse_unread(home, recipe)
     store = open_latest(_address(home, recipe))
-    rows = bad = 0
+    rows = bad = older = 0
     try:
         for done in push_rows(store, project, service, lines, **how):
             told(done)
-            rows, bad = rows + done.rows, bad + len(done.rejected)
+            rows, bad, older = rows + done.rows, bad + len(done.rejected), older + done.older
     finally:
         store.close()
     if bad and not how.get("skip_bad"):
         kept = f"; {rows} of the batches before it are written" if rows else ", and nothing was written"
         raise UserError(f"push: {bad} bad rows{kept}; mend them and push again, or give --skip-bad")
-    return {"online": _shown(home, recipe), "rows": rows, "rejected": bad}
+    return {"online": _shown(home, recipe), "rows": rows, "older": older, "rejected": bad}
 
 
 def parity(home: Home, recipe: Recipe, training_set: str) -> dict[str, Any]:
@@ -160,18 +166,18 @@ def parity(home: Home, recipe: Recipe, training_set: str) -> dict[str, Any]:
             lambda rows: join_history(project, service, folder / HISTORY, rows),
             code,
         )
-        if served:
-            found = found.with_served(*served)
-    passed = found.skew <= recipe.features.max_skew
+        found = found.with_served(*served)
+    passed = found.skew <= recipe.features.max_skew and not found.insufficient
     about = {"training_set": str(folder), "limit": recipe.features.max_skew, "notes": list(record.notes)}
+    about["insufficient"] = list(found.insufficient)
     return {"passed": passed} | about | found.to_dict()
 
 
 def _serving(home: Home, recipe: Recipe, folder: Path) -> Iterator[tuple[LatestStore, str]]:
-    """The stores that may answer requests, for the caller to close; a file that is not there serves nobody."""
+    """The stores that may answer requests, for the caller to close; the home's, where it is there: Feast reads it."""
     yield SqliteLatest(folder / ONLINE, read_only=True), "of the training set"
     address = _address(home, recipe)
-    if address.startswith(NETWORKED) or Path(address.removeprefix("sqlite:///")).is_file():
+    if recipe.features.online or Path(address.removeprefix("sqlite:///")).is_file():
         yield open_latest(address), _shown(home, recipe)
 
 
@@ -193,6 +199,8 @@ def _folder(home: Home, given: str) -> Path:
     folder = Path(given) if given else newest_training_set(home)
     if not folder.is_dir():
         raise UserError(f"--training-set {given!r}: no such folder; give one that the step featurise published")
+    if not (folder / MANIFEST).is_file():
+        raise UserError(f"--training-set {given!r}: was not published by a step; give one that featurise published")
     verify(folder)
     return folder
 
@@ -202,6 +210,15 @@ def _record(folder: Path) -> TrainingSetRef:
         return TrainingSetRef.read(folder)
     except IntegrityError as error:
         raise UserError(f"--training-set {str(folder)!r}: is no training set; give what featurise published") from error
+
+
+def _refuse_unread(home: Home, recipe: Recipe) -> None:
+    if not recipe.features.online:
+        place = home.features / ONLINE
+        raise UserError(
+            "features.online is empty: decisions are then answered from the training set's own store, which never "
+            f"changes, and nobody would read what is written; name one, as --set features.online={place}"
+        )
 
 
 def _address(home: Home, recipe: Recipe) -> str:

@@ -51,6 +51,9 @@ def add_features_verbs(
         made.add_argument("--training-set", default="", metavar="DIR", help="default: the newest of the home's runs")
     fill.add_argument("--until", default="", metavar="TIME", help="ISO 8601 (default: all that the history holds)")
     fill.add_argument("--whole", action="store_true", help="from the beginning, not from where the last call ended")
+    fill.add_argument(
+        "--rebuild", action="store_true", help="drop what the store holds, also newer values, then fill it"
+    )
 
 
 def _apply(args: argparse.Namespace, show: Show, recipe_of: RecipeOf) -> int:
@@ -65,8 +68,11 @@ def _apply(args: argparse.Namespace, show: Show, recipe_of: RecipeOf) -> int:
 def _materialize(args: argparse.Namespace, show: Show, recipe_of: RecipeOf) -> int:
     from pipelines.features import materialize
 
-    done = materialize(Home.at(args.home), recipe_of(args), args.training_set, args.until, args.whole)
-    views = [f"  {view['view']}: {view['rows']} entities, known until {view['until']}" for view in done["views"]]
+    done = materialize(Home.at(args.home), recipe_of(args), args.training_set, args.until, args.whole, args.rebuild)
+    views = [
+        f"  {view['view']}: {view['rows']} entities, known until {view['until']}" + _older(view["older"])
+        for view in done["views"]
+    ]
     show(args, done, "\n".join([f"{done['online']}:", *views]))
     return 0
 
@@ -89,8 +95,12 @@ def _push(args: argparse.Namespace, show: Show, recipe_of: RecipeOf) -> int:
                 raise UserError(f"{args.file}: cannot be read ({error.strerror})") from error
         done = push(Home.at(args.home), recipe_of(args), args.training_set, lines, told, **how)
     skipped = f"; {done['rejected']} bad ones were skipped" if done["rejected"] else ""
-    show(args, done, f"{done['online']}: {done['rows']} rows pushed{skipped}")
+    show(args, done, f"{done['online']}: {done['rows']} rows pushed{_older(done['older'])}{skipped}")
     return 0
+
+
+def _older(count: int) -> str:
+    return f"; older than what is kept: {count}" if count else ""
 
 
 def _natural(text: str) -> int:
@@ -104,15 +114,19 @@ def _parity(args: argparse.Namespace, show: Show, recipe_of: RecipeOf) -> int:
 
     found = parity(Home.at(args.home), recipe_of(args), args.training_set)
     word = "equal" if found["passed"] else "skew"
+    if found["insufficient"] and not found["skew"]:
+        word = "insufficient"
     lines = [
         f"{word}: {found['differing']} of {found['values']} values differ ({found['rows']} rows of {found['moments']} "
         f"moments; limit {found['limit']:.1%})"
     ]
+    lines += [f"insufficient: {line}" for line in found["insufficient"]]
     lines += [f"note: {note}" for note in found["notes"]]
     lines += [
         f"store {one['store']}, as of {one['at']}: {one['differing']} of {one['values']} values of {one['entities']} "
         "entities differ" + (f"; {one['ahead']} were pushed later than the history" if one["ahead"] else "")
         for one in found["served"]
+        if one["at"]
     ]
     lines += [
         f"  {one['feature']} of {one['entities']} at {one['moment']}: {one['offline']} in training, "

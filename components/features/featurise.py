@@ -242,8 +242,7 @@ def _parity(recipe: Recipe, frame: pd.DataFrame, project: FeatureProject, servic
 
     store = SqliteLatest(folder / ONLINE, read_only=True)
     served = measure_served(store, "of the training set", frame, *given, datetime.now(UTC), ttl, offline, code)
-    if served:
-        parity = parity.with_served(*served)
+    parity = parity.with_served(*served)
     (folder / PARITY).write_text(json.dumps(parity.to_dict(), indent=1, allow_nan=False))
     if not parity.skew <= asked.max_skew:
         about = "no value could be compared"

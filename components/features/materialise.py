@@ -30,11 +30,15 @@ EVENT, CREATED = "pilotline:event", "pilotline:created"  # beside the project's 
 
 @dataclass(frozen=True)
 class Materialised:
-    """What was written of one view: the entities whose newest row lies in the interval, and where the interval ends."""
+    """What was written of one view: the entities whose newest row lies in the interval, and where the interval ends.
+
+    older: entities that were not, since the store holds a newer row of them.
+    """
 
     view: str
     rows: int
     until: str
+    older: int = 0
 
 
 def materialise(
@@ -45,6 +49,7 @@ def materialise(
     features: Sequence[str],
     until: datetime,
     whole: bool = False,
+    rebuild: bool = False,
 ) -> Materialised:
     """Write what became known of a view up to `until`, from where the last call with the same history ended.
 
@@ -56,6 +61,7 @@ def materialise(
         features: double columns.
         until: the last moment (UTC) that is taken, of created_timestamp; not in the future.
         whole: from the beginning, not from the mark of the last call.
+        rebuild: forget first what the store holds, also newer values; until the end some entities are missing there.
 
     Raises:
         UserError: the file is no such history.
@@ -69,12 +75,22 @@ def materialise(
         mark = {"history": file_digest(history), "until": until.astimezone(UTC).isoformat(timespec="microseconds")}
     except OSError as error:
         raise UserError(f"{history}: cannot be materialized ({error.strerror})") from error
+    if rebuild:
+        store.drop(table)
     kept = json.loads(store.mark(table) or "{}")
     since = kept["until"] if kept.get("history") == mark["history"] and not whole else ""
-    rows = store.write(table, _newest(history, sorted(join_keys), features, since, until))
+    given = 0
+
+    def counted() -> Iterator[Written]:
+        nonlocal given
+        for entry in _newest(history, sorted(join_keys), features, since, until):
+            given += 1
+            yield entry
+
+    rows = store.write(table, counted())
     mark["until"] = max(since, mark["until"])
     store.set_mark(table, json.dumps(mark))
-    return Materialised(table, rows, mark["until"])
+    return Materialised(table, rows, mark["until"], given - rows)
 
 
 def _newest(

@@ -77,7 +77,14 @@ def end_of(as_of: datetime) -> datetime:
 
 
 def fill(
-    store: LatestStore, project: str, service: Service, history: Path, until: datetime, *, whole: bool = False
+    store: LatestStore,
+    project: str,
+    service: Service,
+    history: Path,
+    until: datetime,
+    *,
+    whole: bool = False,
+    rebuild: bool = False,
 ) -> list[Materialised]:
     """Materialise each view of a service from its history table; see materialise()."""
     return [
@@ -89,6 +96,7 @@ def fill(
             view.features,
             until,
             whole=whole,
+            rebuild=rebuild,
         )
         for view in service.views
     ]

@@ -44,7 +44,8 @@ class Difference:
 class Served:
     """What was compared of a store that serves, as of the moment `at` up to which it is filled (ISO 8601, UTC).
 
-    ahead: values left out, since the store holds a later event of them (a push) than the history.
+    ahead: values left out, since the store holds a later event of them (a push) than the history. at is "" where the
+    store was never filled with one of the views.
     """
 
     store: str
@@ -53,6 +54,16 @@ class Served:
     values: int
     differing: int
     ahead: int
+
+    @property
+    def insufficient(self) -> str:
+        """Why the comparison says nothing of the store; "" where it does."""
+        if not self.at:
+            return "was never filled with this feature service; materialize it"
+        if self.values <= self.ahead:
+            of = f"{self.ahead} of {self.values + self.ahead} values"
+            return f"holds later events of {of} than the history; make a newer training set, or rebuild the store"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,11 @@ class Parity:
         """The share that differs (0 to 1); NaN where nothing was compared."""
         values, differing = self.compared
         return differing / values if self.values else math.nan
+
+    @property
+    def insufficient(self) -> tuple[str, ...]:
+        """The stores of which nothing is said, and why, a line each."""
+        return tuple(f"store {one.store} {one.insufficient}" for one in self.served if one.insufficient)
 
     def with_served(self, served: Served, found: Sequence[Difference]) -> Parity:
         """Beside a store that serves; its differences are shown first."""
@@ -146,7 +162,7 @@ def measure_served(
     ttl: timedelta,
     offline: Callable[[pd.DataFrame], pd.DataFrame],
     code: OnDemandCode | None = None,
-) -> tuple[Served, list[Difference]] | None:
+) -> tuple[Served, list[Difference]]:
     """Compare what a store answers at the moment up to which it is filled with the offline join as of then.
 
     Args:
@@ -157,13 +173,13 @@ def measure_served(
         offline: rows with event_timestamp, join keys and what a request carries → the service's features.
 
     Returns:
-        what was compared and each difference; None where the store was never filled with one of the views.
+        what was compared and each difference; nothing, with an empty `at`, where the store was never filled.
     """
     with OnlineReader(store, project, service, features, ttl, "default", code) as reader:
         views = [view for view in service.views if set(features) & set(view.features)]
         marks = [json.loads(store.mark(table_of(project, view.name)) or "{}").get("until", "") for view in views]
         if not any(marks) and views:
-            return None
+            return Served(name, "", 0, 0, 0, 0), []
         moment = min(max((datetime.fromisoformat(mark) for mark in marks if mark), default=until), until)
         some = _entities(frame, reader.join_keys).assign(event_timestamp=pd.Timestamp(moment).as_unit("us"))
         expected = offline(some)

@@ -38,10 +38,11 @@ class Rejected(NamedTuple):
 
 @dataclass(frozen=True)
 class Pushed:
-    """Rows that were written, and those that were not."""
+    """Rows that were written, those that were not, and how many of an older event or record than what is kept."""
 
     rows: int
     rejected: tuple[Rejected, ...]
+    older: int = 0
 
 
 def push(
@@ -82,9 +83,8 @@ def push(
         if bad and not skip_bad:
             yield Pushed(0, tuple(bad))
             return
-        for view, rows in good.items():
-            store.write(table_of(project, view), rows)
-        yield Pushed(sum(map(len, good.values())), tuple(bad))
+        written = sum(store.write(table_of(project, view), rows) for view, rows in good.items())
+        yield Pushed(written, tuple(bad), sum(map(len, good.values())) - written)
 
 
 def _checked(
@@ -130,7 +130,7 @@ def _object(line: str | bytes) -> dict[str, Any]:
     if len(line) > LONGEST_LINE:
         raise UserError(f"the line is longer than {LONGEST_LINE} characters")
     try:
-        row = json.loads(line)
+        row = json.loads(line, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise UserError("is no JSON object") from error
     if not isinstance(row, dict):
@@ -138,9 +138,20 @@ def _object(line: str | bytes) -> dict[str, Any]:
     return row
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UserError(f"{twice[:80]!r} stands there twice")
+    return row
+
+
 def _key(value: Any, column: str) -> str:
     if not isinstance(value, str):
         raise UserError(f"join key {column!r} is no text")
+    if not value or "\0" in value:
+        raise UserError(f"join key {column!r} is empty or holds a NUL, as no entity of a history does")
     return value
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,7 +39,9 @@ def training_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def said(capsys: pytest.CaptureFixture[str], home: Path, *words: str) -> tuple[int, dict[str, Any]]:
-    """Exit status and the JSON of a command."""
+    """Exit status and the JSON of a command; what writes to a store names the home's where the words name none."""
+    if words[0] in ("materialize", "push") and not any("features.online=" in word for word in words):
+        words = (*words, "--set", f"features.online={_place(home)}")
     status = main(["features", *words, "--home", str(home), "--json"])
     out = capsys.readouterr().out.strip().splitlines()
     return status, json.loads(out[-1]) if out else {}
@@ -120,12 +125,12 @@ def test_pushed_rows_are_served_and_not_taken_for_skew(
     events.write_text(json.dumps(row | {"event_timestamp": "2024-05-01T10:00:00+02:00"}) + "\n")
     assert said(capsys, tmp_path, "push", str(events), *given) == (
         0,
-        {"online": _place(tmp_path), "rows": 1, "rejected": 0},
+        {"online": _place(tmp_path), "rows": 1, "older": 0, "rejected": 0},
     )
     older = json.dumps(row | {"event_timestamp": "2024-04-01", "company_complaint_count": 3})
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(f"{older}\nnonsense\n".encode())))
     status, done = said(capsys, tmp_path, "push", "-", "--skip-bad", "--batch", "1", *given)
-    assert (status, done["rows"], done["rejected"]) == (0, 1, 1)
+    assert (status, done["rows"], done["older"], done["rejected"]) == (0, 0, 1, 1)
     named = complaint_recipe(features={"online": _place(tmp_path)})
     with OnlineFeatures(training_set, named) as shared:
         found = shared.read({"company": "Company 1", "state": "TX"})["company_complaint_count"]
@@ -153,7 +158,9 @@ def test_a_bad_push_writes_nothing_and_says_each_row(
     good: dict[str, Any] = {"view": "state_history", "state": "TX", "event_timestamp": "2024-05-01"}
     good |= {"state_complaint_count": 1, "state_relief_rate": None, "state_untimely_rate": None}
     events.write_text("\n".join([json.dumps(good), json.dumps(good | {"state": 3}), "[]"]))
-    assert main(["features", "push", str(events), "--training-set", str(training_set), "--home", str(tmp_path)]) == 2
+    named = ["--set", f"features.online={_place(tmp_path)}"]
+    given = ["--training-set", str(training_set), "--home", str(tmp_path), *named]
+    assert main(["features", "push", str(events), *given]) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert lines == [
         "line 2: join key 'state' is no text",
@@ -165,6 +172,42 @@ def test_a_bad_push_writes_nothing_and_says_each_row(
     store.close()
 
 
+def test_what_nobody_would_read_is_not_written(
+    training_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No store is named, or one that cannot be made: exit 2 and one line, and no file."""
+    (tmp_path / "file").write_text("")
+    for verb in (["materialize"], ["push", os.devnull]):
+        words = ["features", *verb, "--training-set", str(training_set), "--home", str(tmp_path / "home")]
+        assert main(words) == 2
+        assert "features.online is empty" in capsys.readouterr().err
+        assert main([*words, "--set", f"features.online={tmp_path / 'file' / 'below' / 'x.db'}"]) == 2
+        assert "its folder cannot be made" in capsys.readouterr().err
+    assert not Path(_place(tmp_path / "home")).exists()
+
+
+def test_parity_says_nothing_of_a_store_that_it_cannot_compare(
+    training_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Never filled, or filled with later values of most entities: exit 3; a rebuild mends the latter."""
+    given = ["--training-set", str(training_set), "--set", f"features.online={_place(tmp_path)}"]
+    status, found = said(capsys, tmp_path, "parity", *given)
+    assert (status, found["differing"]) == (3, 0)
+    assert "was never filled" in found["insufficient"][0]
+    assert said(capsys, tmp_path, "materialize", *given)[0] == 0
+    assert said(capsys, tmp_path, "parity", *given)[0] == 0
+    with closing(sqlite3.connect(_place(tmp_path))) as store, store:
+        store.execute("UPDATE latest SET event = event + 100000000000000")
+    status, found = said(capsys, tmp_path, "parity", *given)
+    assert (status, found["passed"]) == (3, False)
+    assert "holds later events" in found["insufficient"][0]
+    status, done = said(capsys, tmp_path, "materialize", *given, "--whole")
+    assert all(view["rows"] == 0 < view["older"] for view in done["views"])
+    status, done = said(capsys, tmp_path, "materialize", *given, "--rebuild")
+    assert all(view["older"] == 0 < view["rows"] for view in done["views"])
+    assert said(capsys, tmp_path, "parity", *given)[0] == 0
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -172,6 +215,7 @@ def test_a_bad_push_writes_nothing_and_says_each_row(
         (["parity", "--training-set", "nowhere"], "nowhere"),
         (["apply", "--set", "features.service=complaint_triage_v9"], "did you mean 'complaint_triage_v"),
         (["apply", "--set", 'features.entities={company="Company"}'], "joins on 'state'"),
+        (["materialize", "--training-set", "."], "was not published by a step"),
         (["push", "nowhere.jsonl"], "nowhere.jsonl: cannot be read"),
         (["push", "-", "--batch", "few"], "'few' is no whole number"),
         (["apply", "--set", "features.online=redis://:hunter2@host/0"], "features.online holds a password"),
@@ -199,6 +243,7 @@ def test_apply_materialize_and_reads_at_once_lose_nothing(training_set: Path, tm
     call = [str(Path(sys.executable).with_name("pilotline"))]
     home = ["--home", str(tmp_path)]
     fill = [*call, "features", "materialize", *home, "--training-set", str(training_set)]
+    fill += ["--set", f"features.online={_place(tmp_path)}"]
     commands = [
         [*call, "features", "apply", *home],
         [*call, "features", "apply", *home, "--set", "features.service=complaint_triage_v2"],

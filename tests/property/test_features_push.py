@@ -27,7 +27,7 @@ Row = tuple[str, str, int, int, float | None]  # view, who, event hour, made hou
 ROWS = st.lists(
     st.tuples(
         st.sampled_from(["one", "two"]),
-        st.sampled_from(["x", "y", ""]),
+        st.sampled_from(["x", "y", "z\u00a0é"]),
         st.integers(0, 5),
         st.integers(0, 2),
         st.one_of(st.none(), st.floats(-9, 9)),
@@ -72,7 +72,7 @@ def test_the_newest_event_wins_in_any_order_and_batches(rows: list[Row], batch: 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         done = pushed(folder, [line(row) for row in shuffled], batch=batch)
-        assert (sum(one.rows for one in done), [one for one in done if one.rejected]) == (len(shuffled), [])
+        assert (sum(one.rows + one.older for one in done), [one for one in done if one.rejected]) == (len(shuffled), [])
         for who in ("x", "y", ""):
             found = read(folder, who)
             for view, feature in (("one", "a"), ("two", "c")):
@@ -93,6 +93,9 @@ BAD: dict[str, tuple[Any, str]] = {
     "another view": (GOOD | {"view": "three"}, "'view' names none of one, two"),
     "no view": ({key: value for key, value in GOOD.items() if key != "view"}, "'view' names none of"),
     "no key": ({key: value for key, value in GOOD.items() if key != "who"}, "'who' is missing"),
+    "a name twice": (b'{"who": "a", "who": "b"}', "'who' stands there twice"),
+    "an empty key": (GOOD | {"who": ""}, "join key 'who' is empty or holds a NUL"),
+    "a key with a NUL": (GOOD | {"who": "T\0X"}, "join key 'who' is empty or holds a NUL"),
     "a key that is no text": (GOOD | {"who": 7}, "join key 'who' is no text"),
     "no feature": ({key: value for key, value in GOOD.items() if key != "b"}, "'b' is missing"),
     "a feature too many": (GOOD | {"event_timestmap": 1}, "did you mean 'event_timestamp'"),

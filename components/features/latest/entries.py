@@ -43,7 +43,7 @@ class LatestStore(Protocol):
     """Newest entries by table and key. Safe from any thread and from several processes at once."""
 
     def write(self, table: str, entries: Iterable[Written]) -> int:
-        """Write entries, newest wins; how many were given. Interrupted, a part is written: write again.
+        """Write entries, newest wins; how many were, since nothing newer stood there. Interrupted: write again.
 
         Raises:
             TransientError: the store does not answer.

@@ -25,5 +25,8 @@ def open_latest(address: str) -> LatestStore:
     from components.features.latest.sqlite import SqliteLatest
 
     path = Path(rest[1:] if mark else address)  # as SQLAlchemy has it: three slashes and a path
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"features.online {address}: its folder cannot be made ({error.strerror})") from error
     return SqliteLatest(path)

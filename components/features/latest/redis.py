@@ -30,11 +30,15 @@ local function older(given, kept)
   end
   return false
 end
+local written = 0
 for i = 1, #KEYS do
   local kept = redis.call('GETRANGE', KEYS[i], 0, 15)
-  if kept == '' or not older(ARGV[i], kept) then redis.call('SET', KEYS[i], ARGV[i]) end
+  if kept == '' or not older(ARGV[i], kept) then
+    redis.call('SET', KEYS[i], ARGV[i])
+    written = written + 1
+  end
 end
-return #KEYS
+return written
 """
 
 
@@ -83,8 +87,7 @@ class RedisLatest:
                         args=[_stamp(entry.event) + _stamp(entry.created) + entry.body for entry in part],
                         client=pipe,
                     )
-                pipe.execute()
-            count += len(chunk)
+                count += sum(pipe.execute())
         return count
 
     def read(self, asked: Sequence[tuple[str, bytes]]) -> list[Entry | None]:

@@ -68,8 +68,7 @@ class SqliteLatest:
         rest = iter(entries)
         while chunk := list(islice(rest, ROWS_PER_TRANSACTION)):
             with self._told(), self._connection:
-                self._connection.executemany(WRITE, ((table, *entry) for entry in chunk))
-            count += len(chunk)
+                count += self._connection.executemany(WRITE, ((table, *entry) for entry in chunk)).rowcount
         return count
 
     def read(self, asked: Sequence[tuple[str, bytes]]) -> list[Entry | None]:
