@@ -7,6 +7,7 @@ What happens to the version afterwards (approvals, promotions) is read from the 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
@@ -17,6 +18,7 @@ from components.core.errors import IntegrityError
 
 APPROVALS = "Approvals and promotions"
 CARD = "card.json"
+MARKS = re.compile(r"[\\`*\[\]|]|(?<!\w)_|_(?!\w)|^[#>]|^[+-](?=\s)|!(?=\[)")  # what Markdown would take for its own
 
 _STYLE = (
     ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:900px;margin:24px auto}"
@@ -91,4 +93,5 @@ def _part(values: Mapping[str, Any]) -> Part:
 
 
 def _flat(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    plain = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    return MARKS.sub(r"\\\g<0>", plain)

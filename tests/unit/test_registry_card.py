@@ -20,6 +20,7 @@ from components.core.publish import verify
 from components.core.records import CheckpointRef, Evidence, Fairness, ModelRef
 from components.models.files import check_files
 from components.registry import models
+from components.registry.card import Part, as_markdown
 from components.registry.promote import promote
 from components.registry.sbom import bill_of_materials
 from pipelines.cli import main
@@ -305,3 +306,14 @@ def test_a_group_that_was_too_small_shows_as_insufficient_on_the_card(tmp_path: 
     register_in(tmp_path, room.recipe, room.tracking, room.ledger, "run-2")
     text = (tmp_path / "versions" / "triage" / "2" / "card.md").read_text()
     assert "insufficient: 3 positives" in text
+
+
+def test_markdown_shows_what_was_written_and_makes_nothing_of_it() -> None:
+    """Links, images, emphasis, code and headings in a value stay text; numbers stay as they are."""
+    hostile = "# [click](javascript:x) ![i](u) **bold** `code` <b> a|b &amp; snake_case"
+    text = as_markdown("t", [Part("Purpose", (hostile,), ("what",), ((hostile,), ("-0.5 [0.1, 0.2]",)))])
+    for mark in ("[click]", "![", "**", " `code`", "<b>", " a|b"):
+        assert mark not in text
+    assert "\\#" in text
+    assert "&amp;amp; snake_case" in text
+    assert "| -0.5 \\[0.1, 0.2\\] |" in text
