@@ -48,6 +48,11 @@ def add_models_verbs(models: Any, verb: Verb, show: Printer) -> None:
         if versioned:
             move.add_argument("version")
         move.add_argument("--reason", required=True, help="why, for the record")
+        if name == "rollback":
+            move.add_argument(
+                "--from", dest="taken_back", default="", metavar="VERSION",
+                help="take this version back, once, also where the command is given again",
+            )  # fmt: skip
         move.add_argument(
             "--as", dest="who", default=None, metavar="WHO",
             help="who decides (default $PILOTLINE_USER, else the operating system's user); a claim, noted beside that "
@@ -159,7 +164,8 @@ def _move(show: Printer, name: str, versioned: bool) -> Callable[[argparse.Names
             settle(home, run_id)
             values = ended.to_dict() | {"run_id": run_id}
         else:
-            values = getattr(models, name)(home, *about, args.reason, who)
+            more = {"taken_back": args.taken_back} if name == "rollback" else {}
+            values = getattr(models, name)(home, *about, args.reason, who, **more)
         text = f"{values['name']} v{values['version']} {values['outcome'].replace('_', ' ')}: {values['reason']}"
         show(args, values | {"by": who.to_dict()}, f"{text} (by {who.name}, {who.source}; user {who.os_user})")
         return EXIT_CODES["awaiting_approval"] if values["outcome"] == "awaiting_approval" else 0

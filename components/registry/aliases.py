@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from components.core.errors import TransientError
 from components.core.ledger import Anchor, Entry, Ledger
-from components.registry.champions import champion
+from components.registry.champions import PROMOTION, champion
 from components.registry.ports import ModelRegistry
 
 CHAMPION, CHALLENGER = "champion", "challenger"
@@ -41,9 +41,20 @@ def drop_challenger(name: str, version: str, tracking: ModelRegistry) -> None:
         tracking.delete_alias(name, CHALLENGER)
 
 
-def anchor(entry: Entry, tracking: ModelRegistry) -> None:
-    """Note the entry's place and hash at its version: the registry then shows where the ledger's end was cut off."""
-    tracking.set_tags(entry.payload["name"], entry.payload["version"], {ANCHOR: f"{entry.seq}:{entry.hash}"})
+def follow(name: str, ledger: Ledger, tracking: ModelRegistry) -> None:
+    """Aliases as the ledger says, then the anchor of the model's last promotion entry; called again it changes nothing.
+
+    The anchor, the entry's place and hash as a tag of its version, comes last: where it is there, all was done. It also
+    shows where the ledger's end was cut off.
+    """
+    sync_aliases(name, ledger, tracking)
+    if own := [entry for entry in ledger.entries(PROMOTION) if entry.payload["name"] == name]:
+        tracking.set_tags(name, own[-1].payload["version"], {ANCHOR: f"{own[-1].seq}:{own[-1].hash}"})
+
+
+def is_followed(entry: Entry, tracking: ModelRegistry) -> bool:
+    """Whether aliases and anchor followed this promotion entry once."""
+    return any((seen.seq, seen.hash) == (entry.seq, entry.hash) for seen in anchors(entry.payload["name"], tracking))
 
 
 def anchors(name: str, tracking: ModelRegistry) -> list[Anchor]:

@@ -18,7 +18,7 @@ from components.core.home import safe_name
 from components.core.ledger import Entry, Lease, Ledger
 from components.core.people import Person, Policy
 from components.core.records import ModelVersionRef, PromotionRef, RolloutReport
-from components.registry.aliases import anchor, sync_aliases
+from components.registry.aliases import follow
 from components.registry.champions import PROMOTED, PROMOTION, REFUSED
 from components.registry.ports import ModelRegistry
 from components.registry.transaction import (
@@ -119,16 +119,18 @@ def ask(candidate: Candidate, ledger: Ledger, tracking: ModelRegistry, lease: Le
     return _of(ledger, entry.seq)
 
 
-def proceed(request: Request, ledger: Ledger, tracking: ModelRegistry, lease: Lease) -> PromotionRef:
+def proceed(
+    request: Request, ledger: Ledger, tracking: ModelRegistry, lease: Lease, models_root: Path | None = None
+) -> PromotionRef:
     """Promote where enough people approved, else say what is awaited; the promotion judges everything again.
 
     Raises:
-        PolicyRefusal: it was rejected, its time ran out, or another version won.
+        PolicyRefusal: it was rejected, its time ran out, or another version won. IntegrityError: record, files or
+            signature are not as they were registered.
     """
     candidate = request.candidate
     if (done := ledger.find(candidate.key)) is not None:
-        sync_aliases(candidate.version.name, ledger, tracking)
-        anchor(done, tracking)
+        follow(candidate.version.name, ledger, tracking)
         return outcome_of(candidate.version, PROMOTED, str(done.payload["reason"]), done)
     if request.end is not None:
         stop(candidate, REFUSED, _ended(request), ledger, tracking, lease)  # a kill may have left this out
@@ -136,7 +138,7 @@ def proceed(request: Request, ledger: Ledger, tracking: ModelRegistry, lease: Le
     try:
         _judge_again(request, ledger)
     except AlreadyChampionError:
-        sync_aliases(candidate.version.name, ledger, tracking)
+        follow(candidate.version.name, ledger, tracking)
         return outcome_of(candidate.version, PROMOTED, "it is champion already")
     except PolicyRefusal as refused:
         _end(request, LAPSED, str(refused), ledger, lease)
@@ -144,6 +146,7 @@ def proceed(request: Request, ledger: Ledger, tracking: ModelRegistry, lease: Le
         raise
     if not request.granted:
         return outcome_of(candidate.version, AWAITING, request.said, request.entry)
+    last_look(candidate, ledger, models_root, known=False)
     approvals = [vote.payload["by"] | {"reason": vote.payload["reason"], "seq": vote.seq} for vote in request.votes]
     return transact(candidate, ledger, tracking, lease, str(request.entry.payload["reason"]), approvals)
 
@@ -171,12 +174,10 @@ def approve(
         candidate = request.candidate
         if _is_open(request, ledger):
             candidate.policy.allow_approval(who.name, candidate.requesters)
-            check_registered(candidate.version, ledger, known=False)  # it asked, so it was known then
-            if models_root is not None:
-                check_whole(name, version, candidate.version.digest, models_root, ledger)
+            last_look(candidate, ledger, models_root, known=False)  # it asked, so it was known then
             key = f"approval:{request.entry.seq}:{APPROVED}:{who.name.casefold()}"
             ledger.append(APPROVAL, key, _word(request, APPROVED, reason, who), fence=lease)
-        return proceed(_of(ledger, request.entry.seq), ledger, tracking, lease), candidate.run_id
+        return proceed(_of(ledger, request.entry.seq), ledger, tracking, lease, models_root), candidate.run_id
 
 
 def reject(
@@ -203,19 +204,37 @@ def reject(
         return outcome_of(candidate.version, REFUSED, said, entry), candidate.run_id
 
 
-def follow_up(seq: int, ledger: Ledger, tracking: ModelRegistry) -> PromotionRef:
+def follow_up(seq: int, ledger: Ledger, tracking: ModelRegistry, models_root: Path | None = None) -> PromotionRef:
     """How the request of this entry stands or ended, without anybody's word; a lapsed one is ended.
 
     Raises:
-        UserError: there is no such request.
+        UserError: there is no such request. IntegrityError: it would be promoted now, but its files are damaged.
     """
     request = _of(ledger, seq)
     candidate = request.candidate
     with ledger.hold(lease_name(candidate.version.name)) as lease:
         try:
-            return proceed(_of(ledger, seq), ledger, tracking, lease)
+            return proceed(_of(ledger, seq), ledger, tracking, lease, models_root)
         except PolicyRefusal as refused:
             return outcome_of(candidate.version, REFUSED, str(refused), request.entry)
+
+
+def last_look(candidate: Candidate, ledger: Ledger, models_root: Path | None, known: bool) -> None:
+    """What every road to a promotion passes right before its entry: record, files and signature as registered.
+
+    Args:
+        candidate: what would be promoted.
+        ledger: what registration noted.
+        models_root: the kept models; None looks at no files.
+        known: whether a version that the ledger knows nothing of is refused.
+
+    Raises:
+        IntegrityError: they are not. PolicyRefusal: the gate refused it.
+    """
+    version = candidate.version
+    check_registered(version, ledger, known)
+    if models_root is not None:
+        check_whole(version.name, version.version, version.digest, models_root, ledger)
 
 
 def refuse_rejected(candidate: Candidate, ledger: Ledger) -> None:
@@ -242,6 +261,7 @@ def _judge_again(request: Request, ledger: Ledger) -> None:
         hours = candidate.policy.expires_hours
         raise PolicyRefusal(f"{candidate.title}: no approval within {hours:g} hours; it has to be judged again")
     check(candidate)
+    refuse_rejected(candidate, ledger)
     unchanged(candidate)(ledger.entries(PROMOTION))
 
 

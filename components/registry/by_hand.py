@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from components.core.errors import PolicyRefusal, UserError
+from components.core.errors import PolicyRefusal, TransientError, UserError
 from components.core.home import safe_name
 from components.core.ledger import Entry, Ledger
 from components.core.people import PROMOTE, ROLL_BACK, Person, Policy, identify
 from components.core.records import PromotionRef
-from components.registry.aliases import CHAMPION, anchor, sync_aliases
+from components.registry.aliases import follow, is_followed
 from components.registry.approvals import APPROVAL, given_reason
 from components.registry.champions import (
     CANDIDATE,
@@ -38,10 +38,12 @@ def rollback(
     reason: str,
     models_root: Path | None = None,
     who: Person | None = None,
+    taken_back: str = "",
 ) -> PromotionRef:
     """Take the champion back: the version that was champion before it is champion again.
 
-    A roll-back that was killed before the alias followed is finished, not repeated.
+    A roll-back whose aliases and anchor did not follow is finished first; asked again with its reason it is not
+    repeated. An alias that was moved by hand is put right and the roll-back is done.
 
     Args:
         name: model name.
@@ -50,10 +52,12 @@ def rollback(
         reason: why, for the record.
         models_root: where given, the target's files are checked first.
         who: who decides; default whoever runs this.
+        taken_back: the version to take back; where it was taken back last, nothing is done again.
 
     Raises:
-        UserError: no reason, or the model has no champion. PolicyRefusal: this person may not, or there is no earlier
-            version. IntegrityError: the target's files are damaged. TransientError: somebody else is deciding.
+        UserError: no reason, or the model has no champion. PolicyRefusal: this person may not, there is no earlier
+            version, or another version than `taken_back` is champion. IntegrityError: the target's files are damaged.
+            TransientError: somebody else is deciding, or the registry does not follow.
     """
     safe_name(name, "model name")
     reason, who = given_reason(reason), who or identify()
@@ -63,9 +67,13 @@ def rollback(
         entries = _own(name, ledger)
         if not (standing := stack(name, entries)):
             raise UserError(f"model {name}: has no champion; `pilotline models list` shows what there is")
-        if entries[-1].payload["event"] == ROLLBACK and tracking.alias(name, CHAMPION) != standing[-1].version:
-            sync_aliases(name, ledger, tracking)
+        if _is_repeated(entries[-1], reason, taken_back, tracking):
+            follow(name, ledger, tracking)
             return _outcome(name, standing[-1], entries[-1])
+        if taken_back and taken_back != standing[-1].version:
+            raise PolicyRefusal(
+                f"model {name}: version {standing[-1].version} is champion, not {taken_back}; look again"
+            )
         _same_as(name, seen, entries)
         if len(standing) == 1:
             raise PolicyRefusal(
@@ -77,8 +85,13 @@ def rollback(
         payload = _payload(name, ROLLBACK, target.version, target.digest, current, reason, who)
         key = f"rollback:{name}:{current.seq}:{len(entries)}"
         entry = ledger.append(PROMOTION, key, payload, _still(name, current), fence=lease)
-        sync_aliases(name, ledger, tracking)
-        anchor(entry, tracking)
+        try:
+            follow(name, ledger, tracking)
+        except TransientError as error:
+            raise TransientError(
+                f"model {name}: version {target.version} is champion again (entry {entry.seq}), but the registry does "
+                f"not follow: {error}; then `pilotline models repair {name}`"
+            ) from error
         return _outcome(name, target, entry)
 
 
@@ -108,7 +121,7 @@ def promote_by_hand(
         now = top(name, entries)
         digest = _eligible(name, version, ledger)
         if now is not None and now.version == version:
-            sync_aliases(name, ledger, tracking)
+            follow(name, ledger, tracking)
             return _outcome(name, now, next(entry for entry in entries if entry.seq == now.seq))
         _same_as(name, seen, entries)
         if policy.required and not any(entry.payload["version"] == version for entry in entries):
@@ -121,8 +134,7 @@ def promote_by_hand(
         payload = _payload(name, PROMOTED, version, digest, now, reason, who) | {"policy": policy.to_dict()}
         key = f"{BY_HAND}:{name}:{version}:{digest}:{len(entries)}"
         entry = ledger.append(PROMOTION, key, payload, _still(name, now), fence=lease)
-        sync_aliases(name, ledger, tracking)
-        anchor(entry, tracking)
+        follow(name, ledger, tracking)
         return _outcome(name, Live(version, digest, entry.time, entry.seq), entry)
 
 
@@ -139,6 +151,18 @@ def policy_in_force(name: str, ledger: Ledger) -> Policy:
 
 def _own(name: str, ledger: Ledger) -> list[Entry]:
     return [entry for entry in ledger.entries(PROMOTION) if entry.payload["name"] == name]
+
+
+def _is_repeated(last: Entry, reason: str, taken_back: str, tracking: ModelRegistry) -> bool:
+    """Whether the last roll-back is asked for again: by the version it took back, or before it was followed.
+
+    A roll-back that was followed and whose alias somebody moved later is over: asked then, a new one is meant.
+    """
+    if last.payload["event"] != ROLLBACK:
+        return False
+    if taken_back:
+        return bool(last.payload["previous_version"] == taken_back)
+    return last.payload["reason"] == reason and not is_followed(last, tracking)
 
 
 def _same_as(name: str, seen: list[int], entries: list[Entry]) -> None:

@@ -65,10 +65,10 @@ def promote(home: Home, name: str, version: str, reason: str, who: Person | None
         return by_hand.promote_by_hand(name, version, ledger, tracking, reason, home.models, who).to_dict()
 
 
-def rollback(home: Home, name: str, reason: str, who: Person | None = None) -> dict[str, Any]:
-    """Back to the champion before this one."""
+def rollback(home: Home, name: str, reason: str, who: Person | None = None, taken_back: str = "") -> dict[str, Any]:
+    """Back to the champion before this one, or before `taken_back`, which then is taken back once only."""
     with _opened(home) as (ledger, tracking):
-        return by_hand.rollback(name, ledger, tracking, reason, home.models, who).to_dict()
+        return by_hand.rollback(name, ledger, tracking, reason, home.models, who, taken_back).to_dict()
 
 
 def approve(home: Home, name: str, version: str, reason: str, who: Person) -> tuple[PromotionRef, str]:
@@ -86,7 +86,7 @@ def reject(home: Home, name: str, version: str, reason: str, who: Person) -> tup
 def follow_up(home: Home, seq: int) -> PromotionRef:
     """How the request for approval in ledger entry `seq` stands or ended."""
     with _opened(home) as (ledger, tracking):
-        return approvals.follow_up(seq, ledger, tracking)
+        return approvals.follow_up(seq, ledger, tracking, home.models)
 
 
 def ledger_anchors(home: Home) -> list[Anchor]:

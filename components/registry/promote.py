@@ -10,7 +10,7 @@ from components.core.ledger import Lease, Ledger
 from components.core.people import Policy
 from components.core.publish import verify
 from components.core.records import ModelVersionRef, PromotionRef, RolloutReport
-from components.registry.approvals import ask, proceed, refuse_rejected
+from components.registry.approvals import ask, last_look, proceed, refuse_rejected
 from components.registry.champions import INCONCLUSIVE, REFUSED, ROLLED_BACK
 from components.registry.ports import ModelRegistry
 from components.registry.transaction import (
@@ -22,7 +22,6 @@ from components.registry.transaction import (
     stop,
     transact,
 )
-from components.registry.whole import check_registered, check_whole
 
 
 def promote(
@@ -71,10 +70,8 @@ def promote(
             entry = stop(candidate, outcome, report.reason, ledger, tracking, lease)
             return outcome_of(version, outcome, report.reason, entry)
         if ledger.find(candidate.key) is None:
-            check_registered(version, ledger, known=models_root is not None)
-        if models_root is not None and ledger.find(candidate.key) is None:
-            check_whole(version.name, version.version, version.digest, models_root, ledger)
-        return _passed(candidate, ledger, tracking, lease, reason or report.reason)
+            last_look(candidate, ledger, models_root, known=models_root is not None)
+        return _passed(candidate, ledger, tracking, lease, reason or report.reason, models_root)
 
 
 def read_inputs(version: Path, report: Path) -> tuple[ModelVersionRef, RolloutReport]:
@@ -84,7 +81,14 @@ def read_inputs(version: Path, report: Path) -> tuple[ModelVersionRef, RolloutRe
     return ModelVersionRef.read(version), RolloutReport.read(report)
 
 
-def _passed(candidate: Candidate, ledger: Ledger, tracking: ModelRegistry, lease: Lease, reason: str) -> PromotionRef:
+def _passed(
+    candidate: Candidate,
+    ledger: Ledger,
+    tracking: ModelRegistry,
+    lease: Lease,
+    reason: str,
+    models_root: Path | None,
+) -> PromotionRef:
     if ledger.find(candidate.key) is None:
         try:
             check(candidate)
@@ -94,5 +98,5 @@ def _passed(candidate: Candidate, ledger: Ledger, tracking: ModelRegistry, lease
             raise
         if candidate.policy.required:
             request = ask(candidate, ledger, tracking, lease, reason)
-            return proceed(request, ledger, tracking, lease)
+            return proceed(request, ledger, tracking, lease, models_root)
     return transact(candidate, ledger, tracking, lease, reason)

@@ -10,7 +10,7 @@ from components.core.errors import IntegrityError, PolicyRefusal
 from components.core.ledger import Entry, Lease, Ledger
 from components.core.people import Policy
 from components.core.records import ModelVersionRef, PromotionRef, RolloutReport
-from components.registry.aliases import anchor, drop_challenger, sync_aliases
+from components.registry.aliases import drop_challenger, follow
 from components.registry.champions import CANDIDATE, PROMOTED, PROMOTION, REFUSED, top
 from components.registry.ports import ModelRegistry
 
@@ -131,13 +131,12 @@ def transact(
     try:
         entry = ledger.append(PROMOTION, candidate.key, payload, guard=unchanged(candidate), fence=lease)
     except AlreadyChampionError:
-        sync_aliases(version.name, ledger, tracking)
+        follow(version.name, ledger, tracking)
         return outcome_of(version, PROMOTED, "it is champion already")
     except PolicyRefusal as refused:
         stop(candidate, REFUSED, str(refused), ledger, tracking, lease)
         raise
-    sync_aliases(version.name, ledger, tracking)
-    anchor(entry, tracking)
+    follow(version.name, ledger, tracking)
     return outcome_of(version, PROMOTED, str(entry.payload["reason"]), entry)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from components.core.ledger import Ledger
 from components.core.people import Person, Policy
 from components.core.records import ModelVersionRef
 from components.models.signing import SIGNATURE_FILE, SignatureError
-from components.registry.approvals import approve
+from components.registry.approvals import approve, follow_up
 from components.registry.by_hand import promote_by_hand, rollback
 from components.registry.champions import champion
 from components.registry.promote import promote
@@ -109,6 +110,29 @@ def test_between_request_and_approval(place: Place, damage: Callable[[Place], No
         place.approve()
     assert champion(NAME, place.ledger) is None
     assert [entry.payload["event"] for entry in place.ledger.entries("approval")] == ["requested"]
+
+
+@pytest.mark.parametrize(("damage", "error"), DAMAGES)
+def test_between_the_last_approval_and_the_promotion_that_a_kill_left_out(
+    place: Place, damage: Callable[[Place], None], error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that is asked again looks at the files as they are now; nothing else would."""
+    assert place.promote(Policy(required=1)) == "awaiting_approval"
+    seq = place.ledger.entries("approval")[0].seq
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("components.registry.approvals.proceed", _die)
+        place.approve()
+    damage(place)
+    with pytest.raises(error):
+        follow_up(seq, place.ledger, place.tracking, place.models)
+    with pytest.raises(error):
+        place.promote(Policy(required=1))
+    assert champion(NAME, place.ledger) is None
+    assert place.tracking.alias(NAME, "champion") is None
+
+
+def _die(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(("damage", "error"), DAMAGES)

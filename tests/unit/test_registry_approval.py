@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from components.core.errors import IntegrityError, PolicyRefusal, UserError
+from components.core.errors import IntegrityError, PolicyRefusal, TransientError, UserError
 from components.core.ledger import Ledger
 from components.core.people import Person, Policy
 from components.core.records import ModelVersionRef, PromotionRef
@@ -261,3 +261,70 @@ def test_by_hand_obeys_the_same_policy(desk: Desk) -> None:
     assert promote_by_hand(NAME, "2", desk.ledger, desk.tracking, "mended", who=person("carol")).version == "2"
     assert desk.champion == "2"
     assert [entry.payload["by"]["name"] for entry in desk.ledger.entries(PROMOTION)[-2:]] == ["ana", "carol"]
+
+
+def test_bytes_that_were_rejected_meanwhile_are_not_promoted_by_an_older_approval(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Granted in one run and killed there, rejected in another: the first run's promotion is refused."""
+    one = replace(TWO, required=1)
+    asked = desk.ask(policy=one, run_id="run-a")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("components.registry.approvals.proceed", _die)
+        desk.approve("bob")
+    desk.ask(policy=one, run_id="run-b")
+    desk.reject("carol")
+    ended = follow_up(asked.ledger_seq, desk.ledger, desk.tracking)
+    assert (ended.outcome, desk.champion) == ("refused", "1")
+    assert "rejected by carol" in ended.reason
+
+
+def _die(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def three(desk: Desk) -> Desk:
+    """Versions 1, 2 and 3 were promoted one after the other."""
+    for number, before in (("2", "1"), ("3", "2")):
+        version = version_ref(number, before)
+        promote(version, rollout_report(version), desk.ledger, desk.tracking, f"run-{number}")
+    return desk
+
+
+def back(desk: Desk, reason: str, **options: Any) -> PromotionRef:
+    """One roll-back by bob."""
+    return rollback(NAME, desk.ledger, desk.tracking, reason, who=person("bob"), **options)
+
+
+@pytest.mark.parametrize("last_call", ["alias", "set_alias", "set_tags"])
+def test_a_rollback_given_again_after_the_registry_failed_goes_back_once(three: Desk, last_call: str) -> None:
+    """Wherever it stopped: version 2, not version 1; a further one, for another reason, goes on to version 1."""
+
+    def fails(name: str) -> None:
+        if name == last_call:
+            three.tracking.on_call = lambda _: None
+            raise TransientError("MLflow does not answer")
+
+    three.tracking.on_call = fails
+    with pytest.raises(TransientError, match="version 2 is champion again"):
+        back(three, "v3 is bad")
+    assert back(three, "v3 is bad").version == "2" == three.champion
+    assert back(three, "v2 is bad too").version == "1" == three.champion
+
+
+def test_a_rollback_names_the_version_that_it_takes_back(three: Desk) -> None:
+    """Given again it does nothing, also where only the answer was lost; another champion is refused."""
+    for _ in range(3):
+        assert back(three, "bad", taken_back="3").version == "2" == three.champion
+    with pytest.raises(PolicyRefusal, match="version 2 is champion, not 1"):
+        back(three, "bad", taken_back="1")
+    assert back(three, "bad", taken_back="2").version == "1" == three.champion
+
+
+@pytest.mark.parametrize("reason", ["one", "another"])
+def test_an_alias_moved_by_hand_swallows_no_rollback(three: Desk, reason: str) -> None:
+    """The first roll-back was done; asked again a new one is meant, and the alias is put right."""
+    assert back(three, "one").version == "2"
+    three.tracking.set_alias(NAME, "champion", "3")
+    assert back(three, reason).version == "1" == three.champion
