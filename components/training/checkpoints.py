@@ -17,7 +17,7 @@ from typing import Any
 
 from components.core.digest import file_digest
 from components.core.errors import IntegrityError, one_line
-from components.core.publish import MANIFEST, folder_digest, read_manifest, write_atomic
+from components.core.publish import MANIFEST, check_about, folder_digest, manifest_text, read_manifest, write_atomic
 from components.core.records import CheckpointRef
 from components.training.failpoints import reached
 
@@ -64,9 +64,10 @@ def check(folder: Path, step: int, key: str, part: int = 0, parts: int = 1) -> F
     """
     manifest = read_manifest(folder)
     ref = CheckpointRef.read(folder)
-    about = manifest.get("about", {})
-    if key and about.get("key") != key:
+    about = manifest["about"]
+    if key and (about.get("key"), ref.digest) != (key, key):
         raise IntegrityError(f"{folder}: belongs to another recipe or training set")
+    check_about(folder, manifest, **({"key": key} if key else {}))
     if ref.step != step or about.get("step", step) != step:
         raise IntegrityError(f"{folder}: holds step {ref.step} and not {step}")
     verify_bytes(folder, manifest, part, parts)
@@ -180,9 +181,7 @@ def publish_checkpoint(staging: Path, target: Path, files: dict[str, dict[str, A
         files: relative POSIX path → {"bytes", "sha256"}.
         about: values for the manifest: key, step, world size, ZeRO stage, data position, recipe digest.
     """
-    manifest: dict[str, Any] = {"files": files, "about": about}
-    manifest["digest"] = folder_digest(manifest)
-    write_atomic(staging / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True))
+    write_atomic(staging / MANIFEST, manifest_text(files, about))
     for path in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
         sync(path)
     reached("save.sealed")

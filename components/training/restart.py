@@ -7,6 +7,7 @@ new checkpoint between them; a rollback counts by its own limit; being told to e
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -22,7 +23,7 @@ from components.core.processes import tail
 from components.core.publish import is_whole
 from components.training.backends.launch import QUEUED, Ended, Watch
 from components.training.beats import clear_beats, silence
-from components.training.checkpoints import saved_steps
+from components.training.checkpoints import SET_ASIDE, saved_steps
 from components.training.failpoints import reached
 from components.training.job import Job
 from components.training.universal import convert_if_needed
@@ -94,8 +95,9 @@ def train_to_the_end(job: Job, gang: Gang, log: Path, follower: Follower) -> Non
         TransientError: ranks died or hung more often than the recipe allows, or the time is over, or the machine is
             taken away; run again to continue.
     """
-    if is_whole(job.final):
+    if is_whole(job.final, key=job.key):
         return
+    _set_aside_final(job, _note(log))
     training = job.recipe.training
     deadline = time.monotonic() + training.timeout_minutes * 60
     tries = Tries(training.restarts, training.restart_wait_seconds, reached=_newest(job))
@@ -127,7 +129,7 @@ def _attempt(job: Job, gang: Gang, log: Path, follower: Follower, deadline: floa
             gang.cancel()
             ended = Ended(1, str(error))
         follower.flush()
-        if is_whole(job.final):
+        if is_whole(job.final, key=job.key):
             return None
         if (step := job.preempted()) is not None:
             raise TransientError(f"training was told to end and saved step {step}; run again to continue from there")
@@ -207,6 +209,17 @@ def _reason(job: Job, ended: Ended, log: Path) -> str:
     if ended.reason:
         return ended.reason
     return "a rank died" if errors else f"the ranks ended with status {ended.status}: {tail(log, 2)[-200:]}"
+
+
+def _set_aside_final(job: Job, say: Callable[[str], None]) -> None:
+    """An export that is damaged, or of another job, is never taken for this job's; it stays for a look."""
+    if not job.final.is_dir():
+        return
+    aside = job.folder / f"{SET_ASIDE}{job.final.name}"
+    shutil.rmtree(aside, ignore_errors=True)
+    job.final.rename(aside)
+    say(f"WARNING: {job.final} is damaged or the export of another job; moved to {aside.name}")
+    reached("launch.log")
 
 
 def _clear(job: Job) -> None:

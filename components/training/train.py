@@ -126,7 +126,7 @@ def _check(recipe: Recipe, ref: TrainingSetRef) -> None:
 
 
 def _prepare(job: Job, ref: TrainingSetRef, training_set: Path) -> None:
-    if is_whole(job.prepared):
+    if is_whole(job.prepared, key=job.key):
         return
     preparation = spec_for(job.recipe.model.family).preparation
     columns = ["label", "text", *job.recipe.features.model_inputs]
@@ -164,7 +164,7 @@ class _Ranks:
 def _publish(
     job: Job, ref: TrainingSetRef, out: Path, mlflow_run: str, sign: Callable[[Path, Path], None] | None
 ) -> ModelRef:
-    verify(job.final)
+    verify(job.final, key=job.key)
     result: dict[str, Any] = json.loads((job.final / "result.json").read_text())
     steps = saved_steps(job.folder)
     with publishing(out) as staging:

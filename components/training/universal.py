@@ -15,7 +15,7 @@ from pathlib import Path
 
 from components.core.errors import IntegrityError, TransientError, UserError
 from components.core.processes import end, spawn, tail
-from components.core.publish import publishing, read_manifest
+from components.core.publish import check_about, publishing, read_manifest
 from components.core.records import CheckpointRef
 from components.training.checkpoints import (
     ENGINE,
@@ -87,8 +87,9 @@ def check_universal(folder: Path, found: Found, part: int, parts: int) -> None:
             " converted"
         )
     manifest = read_manifest(target)
-    if manifest.get("about", {}).get("source") != found.digest:
+    if manifest["about"].get("source") != found.digest:
         raise IntegrityError(f"{target}: converted from another checkpoint")
+    check_about(target, manifest, source=found.digest)
     verify_bytes(target, manifest, part, parts)
 
 

@@ -12,18 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.core.errors import TransientError, UserError
+from components.core.publish import publishing, verify
 from components.core.recipe import parse_recipe
-from components.core.records import ModelRef
+from components.core.records import ModelRef, TrainingSetRef
 from components.training import guard, restart
 from components.training.backends.launch import QUEUED, Ended, Watch
 from components.training.checkpoints import checkpoint_folder, saved_steps
 from components.training.failpoints import VARIABLE
 from components.training.job import Job
 from components.training.restart import Tries, train_to_the_end
+from components.training.train import _prepare
 from tests.fakes import forked_ranks
 from tests.fakes.training_case import publish_training_set, tiny_recipe
 from tests.fakes.training_runs import disturbed, job_folder, recipe, same_as_undisturbed
-from tests.unit.test_training_checkpoint import checkpoint
+from tests.unit.test_training_checkpoint import KEY, checkpoint
 
 
 class Gang:
@@ -59,6 +61,43 @@ def _job(folder: Path, **training: Any) -> Job:
     job.folder.mkdir()
     job.write()
     return job
+
+
+def _export(job: Job, key: str) -> None:
+    with publishing(job.final, key=key) as staging:
+        (staging / "result.json").write_text(key)
+
+
+def test_an_export_of_another_job_is_set_aside_and_this_one_trained(tmp_path: Path) -> None:
+    """A whole `final/` copied from another job is never taken for this job's; its own is."""
+    job = _job(tmp_path)
+    _export(job, "o" * 64)
+
+    def exports(gang: Gang, watch: Watch) -> int:
+        _export(job, job.key)
+        return 0
+
+    gang = Gang(job, [exports])
+    for _ in range(2):
+        train_to_the_end(job, gang, tmp_path / "log", Quiet())
+    assert gang.runs == 1
+    assert (job.final / "result.json").read_text() == job.key
+    assert (tmp_path / "log").read_text().count("the export of another job") == 1
+
+
+def test_rows_prepared_for_another_job_are_prepared_again(tmp_path: Path) -> None:
+    """A whole `prepared/` copied from another training set is replaced before ranks read it."""
+    publish_training_set(tmp_path / "set")
+    ref = TrainingSetRef.read(tmp_path / "set")
+    digests = []
+    for other in (False, True):
+        job = Job(tmp_path / f"job-{other}", KEY, tiny_recipe())
+        if other:
+            with publishing(job.prepared, key="o" * 64) as staging:
+                (staging / "rows").write_text("of another")
+        _prepare(job, ref, tmp_path / "set")
+        digests.append(verify(job.prepared, key=KEY)["digest"])
+    assert digests[0] == digests[1]
 
 
 @pytest.mark.parametrize("restarts", [0, 2])

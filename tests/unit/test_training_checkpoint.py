@@ -90,6 +90,22 @@ def _garble_manifest(folder: Path) -> None:
     (folder / "manifest.json").write_text('{"files": [1, 2], "digest": 3}')
 
 
+def _about(value: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        (folder / "manifest.json").write_text(json.dumps(manifest | {"about": 0}).replace('"about": 0', value))
+
+    damage.__name__ = value[:20]
+    return damage
+
+
+def _key_in_about_alone(folder: Path) -> None:
+    """Another job's checkpoint whose manifest was edited to name this job."""
+    _other_recipe(folder)
+    text = (folder / "manifest.json").read_text()
+    (folder / "manifest.json").write_text(text.replace("o" * 64, KEY))
+
+
 def _change_digest(folder: Path) -> None:
     """The file and its line in the manifest changed together, the digest of the whole not."""
     _flip(folder)
@@ -121,6 +137,14 @@ DAMAGES = [
     _change_digest,
     _other_recipe,
     _other_step,
+    _key_in_about_alone,
+    _about('"about": null'),
+    _about('"about": []'),
+    _about('"about": {"key": [1]}'),
+    _about('"about": {"key": NaN}'),
+    _about('"about": {}, "digest": 7'),
+    _about('"about": {}, "files": {"x": {"bytes": 1e999, "sha256": "0"}}'),
+    _about('"about": ' + "[" * 200_000 + "]" * 200_000),
 ]
 
 
