@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from components.core.errors import TransientError, one_line
+from components.core.errors import IntegrityError, TransientError, UserError, one_line
 from components.core.home import Home
 
 Verb = Callable[[Any, str, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]
@@ -27,7 +28,7 @@ def add_models_verbs(models: Any, verb: Verb, show: Printer) -> None:
     verb(models, "list", "registered versions", _call(show, "list_versions"))
     one = verb(models, "show", "one version with its gate and digests", _call(show, "show", "name", "version"))
     told = verb(models, "history", "what happened to a model, or its champion at a time", _history(show))
-    told.add_argument("--at", default="", help="ISO 8601 time, UTC where it names no zone: the one champion of then")
+    told.add_argument("--at", default=None, help="ISO 8601 time, UTC where it names no zone: the one champion of then")
     check = verb(models, "verify", "a version's files against their digest", _call(show, "verify", "name", "version"))
     mend = verb(models, "repair", "make the registry's aliases follow the ledger", _call(show, "sync", "name"))
     card = verb(models, "card", "a version's model card, with its approvals of now", _card(show))
@@ -102,7 +103,7 @@ def _history(show: Printer) -> Callable[[argparse.Namespace], int]:
     def call(args: argparse.Namespace) -> int:
         from components.registry.models import history
 
-        found = history(Home.at(args.home), args.name, args.at or None)
+        found = history(_there(args.home), args.name, args.at)
         lines = [
             f"{item.get('time', item.get('since', ''))[:19].replace('T', ' ')} UTC  {_told(item)}" for item in found
         ]
@@ -181,14 +182,19 @@ def _verify(show: Printer) -> Callable[[argparse.Namespace], int]:
         from components.registry.models import ledger_anchors
         from pipelines.outcome import missing_runs, run_anchors
 
-        home, silent = Home.at(args.home), ""
+        home, silent = _there(args.home), ""
         anchors = run_anchors(home)
         if (home.root / "mlflow.db").exists() or not home.mlflow_uri.startswith("sqlite"):
             try:
                 anchors += ledger_anchors(home)
             except TransientError as error:  # the chain can be judged without it
-                silent = f"; the registry was not asked: {one_line(error)}"
-        with closing(Ledger(home.ledger_url)) as ledger:
+                silent = f"; anchors not read: {one_line(error)}"
+        try:
+            opened = Ledger(home.ledger_url, existing=True)
+        except IntegrityError as error:
+            seen = f"; {anchors[-1].where} saw entry {anchors[-1].seq} of it" if anchors else ""
+            raise IntegrityError(f"{error}{seen}") from error
+        with closing(opened) as ledger:
             count = ledger.verify(anchors)
         missing_runs(home)
         text = f"{count} entries, chain intact; {len(anchors)} anchors outside of it agree{silent}"
@@ -196,6 +202,14 @@ def _verify(show: Printer) -> Callable[[argparse.Namespace], int]:
         return 0
 
     return call
+
+
+def _there(given: str | None) -> Home:
+    """The home, where it is there; nothing is made, for who asks of what was must not begin it anew."""
+    root = Path(given or os.environ.get("PILOTLINE_HOME") or ".pilotline").expanduser()
+    if not root.exists() and not set(str(root)) & set("?#%\n"):
+        raise UserError(f"home {root}: is not there; look at --home")
+    return Home.at(given)
 
 
 def _table(found: Any) -> str:

@@ -83,7 +83,7 @@ def live_at(name: str, entries: Sequence[Entry], at: str) -> dict[str, Any]:
 def parse_time(text: str) -> datetime:
     """An ISO 8601 time, taken as UTC where it names no zone; UserError where it is none."""
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(text.strip() if text.isprintable() else "")
     except ValueError as error:
         raise UserError(f"time {text!r}: write it as 2026-11-30T12:00:00+00:00 or 2026-11-30") from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

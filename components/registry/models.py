@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from components.core.errors import IntegrityError, UserError
+from components.core.errors import IntegrityError, TransientError, UserError
 from components.core.home import Home, safe_name
 from components.core.ledger import Anchor, Ledger
 from components.core.people import Person
@@ -16,7 +16,7 @@ from components.core.records import PromotionRef
 from components.models.signing import SIGNATURE_FILE, key_id, read_public_key, verify_signature
 from components.registry import approvals, by_hand
 from components.registry import history as story
-from components.registry.aliases import CHAMPION, anchors, sync_aliases
+from components.registry.aliases import CHAMPION, anchors, follow
 from components.registry.card import as_html, as_markdown, read_card, with_approvals
 from components.registry.champions import CANDIDATE, PROMOTION, champion
 from components.registry.ports import ModelRegistry
@@ -49,8 +49,11 @@ def show(home: Home, name: str, version: str) -> dict[str, Any]:
 
 
 def history(home: Home, name: str, at: str | None = None) -> list[dict[str, Any]]:
-    """The story of a model, or the one version that was champion at a time."""
+    """The story of a model, or the one version that was champion at a time; IntegrityError where the chain is broken.
+
+    UserError where nothing is known of the model."""
     with _ledger(home) as ledger:
+        ledger.verify()
         found = story.history(name, ledger, at)
         if not found:
             raise UserError(
@@ -61,25 +64,25 @@ def history(home: Home, name: str, at: str | None = None) -> list[dict[str, Any]
 
 def promote(home: Home, name: str, version: str, reason: str, who: Person | None = None) -> dict[str, Any]:
     """A person makes a version champion, without a rollout."""
-    with _opened(home) as (ledger, tracking):
+    with _deciding(home, name) as (ledger, tracking):
         return by_hand.promote_by_hand(name, version, ledger, tracking, reason, home.models, who).to_dict()
 
 
 def rollback(home: Home, name: str, reason: str, who: Person | None = None, taken_back: str = "") -> dict[str, Any]:
     """Back to the champion before this one, or before `taken_back`, which then is taken back once only."""
-    with _opened(home) as (ledger, tracking):
+    with _deciding(home, name) as (ledger, tracking):
         return by_hand.rollback(name, ledger, tracking, reason, home.models, who, taken_back).to_dict()
 
 
 def approve(home: Home, name: str, version: str, reason: str, who: Person) -> tuple[PromotionRef, str]:
     """A person approves a candidate that awaits it; how it stands now, and the run that asked."""
-    with _opened(home) as (ledger, tracking):
+    with _deciding(home, name) as (ledger, tracking):
         return approvals.approve(name, version, who, reason, ledger, tracking, home.models)
 
 
 def reject(home: Home, name: str, version: str, reason: str, who: Person) -> tuple[PromotionRef, str]:
     """A person refuses a candidate for good; how it ended, and the run that asked."""
-    with _opened(home) as (ledger, tracking):
+    with _deciding(home, name) as (ledger, tracking):
         return approvals.reject(name, version, who, reason, ledger, tracking)
 
 
@@ -90,15 +93,28 @@ def follow_up(home: Home, seq: int) -> PromotionRef:
 
 
 def ledger_anchors(home: Home) -> list[Anchor]:
-    """What the registry saw of the ledger; empty where the home has no registry yet."""
-    with _opened(home) as (ledger, tracking):
-        return [found for name in _names(ledger) for found in anchors(name, tracking)]
+    """What the registry saw of the ledger, asked without the ledger: it also shows that all of it is gone."""
+    from components.tracking.mlflow_tracking import Tracking
+
+    tracking = Tracking.at(home)
+    return [found for name in tracking.names() for found in anchors(name, tracking)]
 
 
 def sync(home: Home, name: str) -> dict[str, Any]:
-    """Make the registry's aliases follow the ledger, for example after a kill; does nothing where they do."""
-    with _opened(home) as (ledger, tracking):
-        return {"name": name, "champion": sync_aliases(safe_name(name, "model name"), ledger, tracking)}
+    """Make the registry's aliases follow the ledger, for example after a kill; does nothing where they do.
+
+    Raises:
+        IntegrityError: the ledger is broken, or lacks what the registry saw of it; nothing is changed then.
+    """
+    with _deciding(home, name) as (ledger, tracking):
+        live = champion(name, ledger)
+        if live is None and (alias := tracking.alias(name, CHAMPION)) is not None:
+            raise IntegrityError(
+                f"model {name}: the ledger knows no champion but alias champion is version {alias}; "
+                "`pilotline ledger verify` first"
+            )
+        follow(name, ledger, tracking)
+        return {"name": name, "champion": live.version if live else None}
 
 
 def verify(home: Home, name: str, version: str) -> dict[str, Any]:
@@ -199,6 +215,22 @@ def _ledger(home: Home) -> Iterator[Ledger]:
         yield ledger
     finally:
         ledger.close()
+
+
+@contextmanager
+def _deciding(home: Home, name: str) -> Iterator[tuple[Ledger, ModelRegistry]]:
+    """As `_opened`, after the chain was verified, also against what the registry saw: a broken one decides nothing.
+
+    A registry that does not answer leaves the chain alone to be judged: a roll-back does not wait for it.
+    """
+    safe_name(name, "model name")
+    with _opened(home) as (ledger, tracking):
+        try:
+            seen = anchors(name, tracking)
+        except TransientError:
+            seen = []
+        ledger.verify(seen)
+        yield ledger, tracking
 
 
 @contextmanager

@@ -18,6 +18,10 @@ class ModelRegistry(Protocol):
         """All versions of a model, oldest first."""
         ...
 
+    def names(self) -> list[str]:
+        """The names of all models."""
+        ...
+
     def alias(self, name: str, alias: str) -> str | None:
         """The version that an alias points to."""
         ...

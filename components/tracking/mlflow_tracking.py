@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sqlite3
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -175,6 +176,15 @@ class Tracking:
         ]
         return sorted(rows, key=lambda row: int(row["version"]))
 
+    def names(self) -> list[str]:
+        """The names of all registered models."""
+        found, token = [], None
+        while True:
+            page = self._call("search_registered_models", max_results=100, page_token=token)
+            found += [str(model.name) for model in page]
+            if not (token := page.token):
+                return sorted(found)
+
     def alias(self, name: str, alias: str) -> str | None:
         """The version that an alias points to, or None."""
         return self._aliases(safe_name(name, "model name")).get(safe_name(alias, "alias"))
@@ -258,8 +268,23 @@ class Tracking:
     def _embedded(self) -> bool:
         return self.uri.startswith("sqlite")
 
+    def _check_embedded(self) -> None:
+        """TransientError at once where SQLite cannot open the store: MLflow would try for minutes, loudly."""
+        path = self.uri.removeprefix("sqlite:///")
+        if not self._embedded or not Path(path).exists():
+            return
+        try:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as connection:
+                connection.execute("PRAGMA schema_version").fetchone()
+        except sqlite3.Error as error:
+            if not any(word in str(error) for word in _LOCKED):
+                raise TransientError(
+                    f"MLflow at {self.uri} cannot be opened ({error}); restore it or free it"
+                ) from error
+
     @cached_property
     def _client(self) -> MlflowClient:
+        self._check_embedded()
         for name, value in _BOUNDS.items():
             os.environ.setdefault(name, value)
         os.environ[RETRIES] = "0"  # MLflow sends a creation again whose answer was lost, and so makes a second version

@@ -122,6 +122,11 @@ class FakeTracking:
                 for item in self._versions.get(name, [])
             ]
 
+    def names(self) -> list[str]:
+        """The names of all models."""
+        self._called("names")
+        return sorted(self._versions)
+
     def alias(self, name: str, alias: str) -> str | None:
         """The version that an alias points to."""
         self._called("alias")

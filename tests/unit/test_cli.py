@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -75,6 +76,46 @@ def test_a_ledger_whose_end_was_cut_off_is_found_out(home: Home, capsys: pytest.
     (home.root / "ledger.db").unlink()
     assert main(["ledger", "verify", "--home", str(home.root)]) == 3
     assert "r1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["ledger", "verify"], ["models", "history", "m", "--at", "2026-01-01"]])
+def test_who_asks_of_what_was_begins_no_home_anew(
+    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A home that is not there is bad input and stays away; an empty one has no ledger and gets none."""
+    assert main([*argv, "--home", str(tmp_path / "none")]) == 2
+    assert "is not there" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    assert main(["ledger", "verify", "--home", str(tmp_path)]) == 3
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_ledger_without_its_table_is_broken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not intact with no entries, and not made anew."""
+    Ledger(f"sqlite:///{tmp_path / 'ledger.db'}").append("run", "k", {})
+    change(f"sqlite:///{tmp_path / 'ledger.db'}", "drop table ledger")
+    for _ in range(2):
+        assert main(["ledger", "verify", "--home", str(tmp_path)]) == 3
+        assert "holds no entries' table" in capsys.readouterr().err
+
+
+def test_a_registry_that_cannot_be_opened_leaves_the_chain_to_be_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """MLflow's database is a folder, or garbage: one line says that it was not read, within seconds."""
+    Ledger(f"sqlite:///{tmp_path / 'ledger.db'}").append("run", "k", {})
+    store_file = tmp_path / "mlflow.db"
+    store_file.mkdir()
+    for _ in range(2):
+        began = time.monotonic()
+        assert main(["ledger", "verify", "--home", str(tmp_path)]) == 0
+        out, err = capsys.readouterr()
+        assert "anchors not read: MLflow at" in out
+        assert (len(out.splitlines()), err) == (1, "")
+        assert time.monotonic() - began < 60
+        if store_file.is_dir():
+            store_file.rmdir()
+            store_file.write_bytes(b"garbage" * 500)
 
 
 @pytest.mark.parametrize("argv", [["run", "--engine", "bogus"], [], ["models", "show"], ["nothing"]])

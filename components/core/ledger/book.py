@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from components.core.digest import canonical_json
@@ -31,18 +32,23 @@ class Ledger:
     Args:
         url: where.
         clock: seconds since 1970; default the database's own clock.
+        existing: open what is there and make nothing; IntegrityError where there is no ledger.
     """
 
-    def __init__(self, url: str, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, url: str, clock: Callable[[], float] | None = None, existing: bool = False) -> None:
         import sqlalchemy as sa
 
         from components.core.ledger import schema
 
         self._sa, self._clock, self._table = sa, clock, schema.LEDGER
         self._engine = sa.create_engine(url, connect_args=_bounds(url), pool_pre_ping=not url.startswith("sqlite"))
+        if existing and _is_absent(self._engine.url):
+            raise IntegrityError(f"ledger {self._engine.url!r}: is not there; restore it from a backup")
         with self._reading() as connection:
             made = schema.is_made(connection)
-        if not made:
+            if existing and not sa.inspect(connection).has_table(self._table.name):
+                raise IntegrityError(f"ledger {self._engine.url!r}: holds no entries' table; restore it from a backup")
+        if not made and not existing:
             with self._transaction() as connection:
                 schema.make(connection)
 
@@ -195,6 +201,11 @@ class Ledger:
             if getattr(error.orig, "sqlstate", "") == NOT_ALLOWED:
                 raise PolicyRefusal(f"ledger {self._engine.url!r}: this database user may not do that") from error
             raise IntegrityError(f"ledger {self._engine.url!r}: {_said(error)}; restore it from a backup") from error
+
+
+def _is_absent(url: Any) -> bool:
+    """SQLite would make an empty file where there is none."""
+    return bool(url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists())
 
 
 def _bounds(url: str) -> dict[str, Any]:
