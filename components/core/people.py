@@ -69,6 +69,26 @@ class Policy:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @property
+    def says_something(self) -> bool:
+        """Whether it names anybody or asks for approvals."""
+        return self._has_names or self.required > 0 or bool(self.approvers)
+
+    def under(self, standing: Policy) -> Policy:
+        """This policy where it is not weaker than the one that stands: its people count, and the stricter numbers."""
+        if not standing.says_something:
+            return self
+        people = standing if standing._has_names or standing.approvers else self
+        return Policy(
+            runs=people.runs,
+            approves=people.approves,
+            reads=people.reads,
+            required=max(self.required, standing.required),
+            approvers=people.approvers,
+            expires_hours=min(self.expires_hours, standing.expires_hours),
+            requester_may_approve=self.requester_may_approve and standing.requester_may_approve,
+        )
+
+    @property
     def may_approve(self) -> tuple[str, ...] | None:
         """The names that may approve; None where anybody may."""
         if self.approvers:

@@ -56,6 +56,7 @@ class Request:
             said["run_id"],
             Policy.from_dict(said["policy"]),
             tuple(said["requesters"]),
+            Policy.from_dict(said.get("declared", said["policy"])),
         )
 
     @property
@@ -77,7 +78,9 @@ class Request:
         who = f" of {', '.join(named)}" if named is not None else ""
         given = ", ".join(vote.payload["by"]["name"] for vote in self.votes) or "none"
         until = self.expires.isoformat(timespec="minutes")
-        return f"needs {policy.required} approval{'s' * (policy.required != 1)}{who} until {until}; so far: {given}"
+        other = "" if self.candidate.declared in (None, policy) else "; its recipe changes who decides from then on"
+        words = f"{policy.required} approval{'s' * (policy.required != 1)}"
+        return f"needs {words}{who} until {until}; so far: {given}{other}"
 
 
 def requests(entries: Sequence[Entry]) -> list[Request]:
@@ -113,6 +116,7 @@ def ask(candidate: Candidate, ledger: Ledger, tracking: ModelRegistry, lease: Le
             "report": replace(candidate.report, timeline=()).to_dict(),
             "report_digest": candidate.report.record_digest,
             "policy": candidate.policy.to_dict(),
+            "declared": (candidate.declared or candidate.policy).to_dict(),
             "requesters": list(candidate.requesters),
         }
         entry = ledger.append(APPROVAL, candidate.request_key, payload, fence=lease)

@@ -9,10 +9,10 @@ from typing import Any
 from components.core.errors import PolicyRefusal, TransientError, UserError
 from components.core.home import safe_name
 from components.core.ledger import Entry, Ledger
-from components.core.people import PROMOTE, ROLL_BACK, Person, Policy, identify
+from components.core.people import PROMOTE, ROLL_BACK, Person, identify
 from components.core.records import PromotionRef
 from components.registry.aliases import follow, is_followed
-from components.registry.approvals import APPROVAL, given_reason
+from components.registry.approvals import given_reason
 from components.registry.champions import (
     CANDIDATE,
     PROMOTED,
@@ -24,6 +24,7 @@ from components.registry.champions import (
     stack,
     top,
 )
+from components.registry.policies import declared_for, policy_for, policy_in_force
 from components.registry.ports import ModelRegistry
 from components.registry.transaction import lease_name
 from components.registry.whole import check_whole
@@ -113,7 +114,7 @@ def promote_by_hand(
     """
     safe_name(name, "model name")
     reason, who = given_reason(reason), who or identify()
-    policy = policy_in_force(name, ledger)
+    policy = policy_for(name, declared_for(name, version, ledger), ledger)
     policy.allow(who.name, PROMOTE)
     seen = [entry.seq for entry in _own(name, ledger)]
     with ledger.hold(lease_name(name)) as lease:
@@ -136,17 +137,6 @@ def promote_by_hand(
         entry = ledger.append(PROMOTION, key, payload, _still(name, now), fence=lease)
         follow(name, ledger, tracking)
         return _outcome(name, Live(version, digest, entry.time, entry.seq), entry)
-
-
-def policy_in_force(name: str, ledger: Ledger) -> Policy:
-    """What the recipe of the last run of this model that got that far says about people."""
-    kept = [
-        entry
-        for kind in (PROMOTION, APPROVAL, CANDIDATE)
-        for entry in ledger.entries(kind)
-        if entry.payload["name"] == name and "policy" in entry.payload
-    ]
-    return Policy.from_dict(max(kept, key=lambda entry: entry.seq).payload["policy"]) if kept else Policy()
 
 
 def _own(name: str, ledger: Ledger) -> list[Entry]:

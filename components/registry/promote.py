@@ -12,6 +12,7 @@ from components.core.publish import verify
 from components.core.records import ModelVersionRef, PromotionRef, RolloutReport
 from components.registry.approvals import ask, last_look, proceed, refuse_rejected
 from components.registry.champions import INCONCLUSIVE, REFUSED, ROLLED_BACK
+from components.registry.policies import policy_for
 from components.registry.ports import ModelRegistry
 from components.registry.transaction import (
     Candidate,
@@ -48,7 +49,8 @@ def promote(
         tracking: registry whose aliases follow.
         run_id: the run that asks; with the version it names the promotion.
         reason: why, for the record; default the report's reason.
-        policy: what the recipe says about people; default no approval.
+        policy: what the recipe says about people; default no approval. Where the policy in force is stricter, that one
+            governs.
         requesters: who started the run.
         models_root: where given, the ledger has to know the version, and the kept files are checked first, bytes and
             signature.
@@ -63,8 +65,10 @@ def promote(
     safe_name(version.name, "model name")
     safe_name(run_id, "run id")
     same_candidate(version, report)
-    candidate = Candidate(version, report, run_id, policy or Policy(), requesters)
+    declared = policy or Policy()
     with ledger.hold(lease_name(version.name)) as lease:
+        governing = policy_for(version.name, declared, ledger)
+        candidate = Candidate(version, report, run_id, governing, requesters, declared)
         if report.outcome != "passed":
             outcome = report.outcome if report.outcome in (ROLLED_BACK, INCONCLUSIVE) else INCONCLUSIVE
             entry = stop(candidate, outcome, report.reason, ledger, tracking, lease)

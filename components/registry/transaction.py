@@ -30,6 +30,7 @@ class Candidate:
     run_id: str
     policy: Policy = field(default_factory=Policy)
     requesters: tuple[str, ...] = ()
+    declared: Policy | None = None  # what the run's recipe says; in force once this is promoted; default `policy`
 
     @property
     def key(self) -> str:
@@ -127,7 +128,7 @@ def transact(
     """
     version = candidate.version
     payload = payload_of(candidate, PROMOTED, reason)
-    payload |= {"approvals": list(approvals), "policy": candidate.policy.to_dict()}
+    payload |= {"approvals": list(approvals), "policy": (candidate.declared or candidate.policy).to_dict()}
     try:
         entry = ledger.append(PROMOTION, candidate.key, payload, guard=unchanged(candidate), fence=lease)
     except AlreadyChampionError:

@@ -328,3 +328,42 @@ def test_an_alias_moved_by_hand_swallows_no_rollback(three: Desk, reason: str) -
     assert back(three, "one").version == "2"
     three.tracking.set_alias(NAME, "champion", "3")
     assert back(three, reason).version == "1" == three.champion
+
+
+def test_a_recipe_that_asks_for_less_is_governed_by_the_policy_in_force(desk: Desk) -> None:
+    """Neither fewer approvals nor other people: who may approve now decides whether the change comes."""
+    desk.ask(), desk.approve("bob"), desk.approve("carol")
+    weak = Policy(runs=("mallory",), approves=("mallory",), requester_may_approve=True)
+    asked = desk.ask("3", weak, champion="2")
+    assert asked.outcome == "awaiting_approval"
+    assert "needs 2 approvals of ana, bob, carol" in asked.reason
+    assert "changes who decides" in asked.reason
+    with pytest.raises(PolicyRefusal, match="mallory may not approve"):
+        desk.approve("mallory", "3")
+    with pytest.raises(PolicyRefusal, match="mallory may not roll back"):
+        rollback(NAME, desk.ledger, desk.tracking, "why", who=person("mallory"))
+    desk.approve("bob", "3"), desk.approve("carol", "3")
+    assert desk.champion == "3"
+    assert rollback(NAME, desk.ledger, desk.tracking, "why", who=person("mallory")).version == "2"  # now it is in force
+
+
+def test_a_policy_that_was_asked_for_first_governs_before_anything_is_promoted_under_it(desk: Desk) -> None:
+    """A run beside it that asks for nothing waits for the same people; a rejected request's policy counts no longer."""
+    desk.ask("2")
+    assert desk.ask("3", Policy()).outcome == "awaiting_approval"
+    desk.reject("bob", "2"), desk.reject("bob", "3")
+    assert rollback_refused(desk) == "the first"
+
+
+def rollback_refused(desk: Desk) -> str:
+    """Why eve, whom no policy names, cannot roll back the only champion."""
+    with pytest.raises(PolicyRefusal) as refused:
+        rollback(NAME, desk.ledger, desk.tracking, "why", who=person("eve"))
+    return "the first" if "is the first" in str(refused.value) else str(refused.value)
+
+
+def test_a_recipe_that_asks_for_more_is_obeyed_at_once(desk: Desk) -> None:
+    """The policy in force asks for nothing; the recipe's two approvals are waited for."""
+    assert desk.ask().outcome == "awaiting_approval"
+    desk.approve("bob"), desk.approve("carol")
+    assert desk.ask("3", replace(TWO, required=3), champion="2").reason.startswith("needs 3 approvals")
