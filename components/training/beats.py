@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from components.training.failpoints import reached
@@ -33,14 +34,35 @@ def clear_beats(folder: Path) -> None:
     reached("launch.errors")
 
 
-def silence(folder: Path, since: float) -> tuple[float, str]:
-    """Seconds since any rank went on, and which was the first to fall silent.
+class Silence:
+    """How long no rank has gone on, by this process's monotonic clock: a change of a sign counts, never its date.
 
-    Args:
-        folder: where the ranks' files are.
-        since: wall clock at which the ranks were started; older signs are those of an earlier start.
+    So a wall clock that is set, here or on another node, makes no gang look hung.
     """
-    last = {path.name: path.stat().st_mtime for path in folder.glob("rank-*")} if folder.is_dir() else {}
-    newest = max([since, *last.values()])
-    slowest = min(last, key=lambda name: last[name]) if last else "no rank has started"
-    return time.time() - newest, slowest
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen: dict[str, tuple[int, float]] = {}  # rank → its sign, and when it was first seen so
+        self.restart()
+
+    def restart(self) -> None:
+        """The ranks start only now; signs that are there already are those of an earlier start."""
+        self._since = time.monotonic()
+        self._seen = {name: (sign, self._since) for name, sign in self._signs().items()}
+
+    def look(self) -> tuple[float, str]:
+        """Seconds since any rank went on, and which was the first to fall silent; called often."""
+        now = time.monotonic()
+        for name, sign in self._signs().items():
+            if name not in self._seen or self._seen[name][0] != sign:
+                self._seen[name] = sign, now
+        last = {name: at for name, (_, at) in self._seen.items()}
+        slowest = min(last, key=lambda name: last[name]) if last else "no rank has started"
+        return now - max([self._since, *last.values()]), slowest
+
+    def _signs(self) -> dict[str, int]:
+        found = {}
+        for path in self._folder.glob("rank-*") if self._folder.is_dir() else ():
+            with suppress(FileNotFoundError):
+                found[path.name] = path.stat().st_mtime_ns
+        return found

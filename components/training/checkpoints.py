@@ -156,13 +156,19 @@ def refuse_if_lost(folder: Path, skipped: list[int]) -> None:
             f"{folder}: the checkpoint of step {step} was published here and is gone; put it back, or remove the"
             " folder to train from the first step"
         )
+    if os.path.lexists(folder / POINTER):
+        raise IntegrityError(
+            f"{folder / POINTER}: cannot be read, so a checkpoint was published here, and none is left; put it back, or"
+            " remove the folder to train from the first step"
+        )
 
 
 def pointed_step(folder: Path) -> int | None:
     """The step that `newest.json` names; None where it is absent or unreadable (the folders then speak)."""
     try:
-        return int(json.loads((folder / POINTER).read_text())["step"])
-    except (OSError, ValueError, KeyError, TypeError):
+        step = json.loads((folder / POINTER).read_text())["step"]
+        return step if type(step) is int else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

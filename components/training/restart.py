@@ -22,7 +22,7 @@ from components.core.errors import KINDS, IntegrityError, PilotlineError, Transi
 from components.core.processes import tail
 from components.core.publish import is_whole
 from components.training.backends.launch import QUEUED, Ended, Watch
-from components.training.beats import clear_beats, silence
+from components.training.beats import Silence, clear_beats
 from components.training.checkpoints import SET_ASIDE, saved_steps
 from components.training.failpoints import reached
 from components.training.job import Job
@@ -148,7 +148,10 @@ class _Watcher:
     job: Job
     follower: Follower
     notice: Notice
-    since: float = field(default_factory=time.time)
+    silence: Silence = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.silence = Silence(self.job.beats)
 
     def __call__(self, pid: int) -> None:
         self.follower.tick(max(pid, 0))
@@ -157,9 +160,9 @@ class _Watcher:
             self._pass_on(max(pid, 0), training.grace_seconds)
             return
         if pid == QUEUED:  # no rank runs, and the beats are those of an earlier start
-            self.since = time.time()
+            self.silence.restart()
             return
-        quiet, slowest = silence(self.job.beats, self.since)
+        quiet, slowest = self.silence.look()
         if quiet > training.stall_minutes * 60:
             raise StalledError(
                 f"no rank made progress for {quiet:.0f} s ({slowest} fell silent first; training.stall_minutes)"

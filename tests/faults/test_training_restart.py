@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from components.core.recipe import parse_recipe
 from components.core.records import ModelRef, TrainingSetRef
 from components.training import guard, restart
 from components.training.backends.launch import QUEUED, Ended, Watch
+from components.training.beats import Silence
 from components.training.checkpoints import checkpoint_folder, saved_steps
 from components.training.failpoints import VARIABLE
 from components.training.job import Job
@@ -176,6 +178,26 @@ def test_a_gang_without_progress_is_ended_and_started_again(tmp_path: Path) -> N
     assert gang.cancelled == 1
 
 
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_clock_that_is_set_makes_no_gang_look_hung_nor_hides_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    """Signs an hour off either way still change while ranks go on, and still do not where they hang."""
+    beats = tmp_path / "beats"
+    beats.mkdir()
+    usual = time.time
+    monkeypatch.setattr(time, "time", lambda: usual() + jump)
+    silence = Silence(beats)
+    for tick in range(3):
+        (beats / "rank-0").touch()
+        os.utime(beats / "rank-0", (usual() - jump + tick,) * 2)
+        assert silence.look()[0] < 1
+    time.sleep(0.05)
+    quiet, slowest = silence.look()
+    assert 0.05 <= quiet < 60
+    assert slowest == "rank-0"
+
+
 def test_a_job_queued_elsewhere_is_not_taken_for_hung(tmp_path: Path) -> None:
     """Before any rank has shown itself on a cluster, silence says nothing."""
     job = _job(tmp_path, stall_minutes=0.001, restarts=0)
@@ -192,7 +214,6 @@ def test_a_job_queued_elsewhere_is_not_taken_for_hung(tmp_path: Path) -> None:
 
 def test_told_to_end_while_the_ranks_are_elsewhere_leaves_them_running(tmp_path: Path) -> None:
     """The next call finds the job again."""
-    import os
     import signal
 
     job = _job(tmp_path)
