@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.core.records import Interval
+from components.evaluation.calibration_error import deviations, ends
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -28,6 +29,7 @@ Flags = NDArray[np.bool_]
 METRICS = ("auc", "average_precision", "log_loss", "brier", "ece")
 OPERATING = ("precision", "recall", "fpr", "selection_rate", "accuracy")
 EVERY = (*METRICS, *OPERATING)
+WIDTH = len(EVERY) + 2  # of a resample: the metrics, then the deviations that the interval of the ECE is made of
 BINS = 10
 MOST_GROUPS = 500
 BLOCK_CELLS = 2_000_000  # counts held at once: 16 MB
@@ -96,9 +98,6 @@ class Scored:
         negative, positive = counts[:, : self.groups], counts[:, self.groups :]
         negatives, positives = negative.sum(axis=1), positive.sum(axis=1)
         total = negatives + positives
-        gaps = np.add.reduceat(
-            negative * self.residuals[: self.groups] + positive * self.residuals[self.groups :], self.bins, axis=1
-        )
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.column_stack(
                 [
@@ -106,10 +105,21 @@ class Scored:
                     _average_precision(positive, negative) / np.where(negatives > 0, positives, np.nan),
                     counts @ self.losses / total,
                     counts @ self.squares / total,
-                    np.abs(gaps).sum(axis=1) / total,
+                    np.abs(self.gaps(counts)).sum(axis=1),
                     *self._operating(positive, negative, positives, negatives),
                 ]
             )
+
+    def gaps(self, counts: Floats) -> Floats:
+        """Label less score in each calibration bin, times the bin's share of the rows: B x bins."""
+        residuals = np.add.reduceat(
+            counts[:, : self.groups] * self.residuals[: self.groups]
+            + counts[:, self.groups :] * self.residuals[self.groups :],
+            self.bins,
+            axis=1,
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(residuals / counts.sum(axis=1, keepdims=True), np.float64)
 
     def _operating(self, positive: Floats, negative: Floats, positives: Floats, negatives: Floats) -> list[Floats]:
         if self.cut is None:
@@ -161,13 +171,15 @@ class Partition:
         return cls(tuple(parts), table, start + 1, tuple(values), tuple(shifts))
 
     def statistics(self, counts: Floats) -> Floats:
-        """All metrics of each part under counts (B x cells): parts x B x 10."""
+        """All metrics of each part under counts (B x cells), then the deviations of its gaps: parts x B x 12."""
         found, start = [], 0
         for part, shift in zip(self.parts, self.shifts, strict=True):
             if part is None:
-                found.append(np.full((len(counts), len(EVERY)), np.nan))
+                found.append(np.full((len(counts), WIDTH), np.nan))
                 continue
-            found.append(part.statistics(counts[:, start : start + 2 * part.groups]) + shift)
+            drawn = counts[:, start : start + 2 * part.groups]
+            moved = deviations(part.gaps(drawn), part.gaps(part.counts())[0])
+            found.append(np.column_stack([part.statistics(drawn) + shift, moved]))
             start += 2 * part.groups
         return np.stack(found)
 
@@ -176,13 +188,13 @@ def resample(partitions: Sequence[Partition], resamples: int, seed: int) -> list
     """The metrics of every part of every partition (of the same rows) under the same resamples of the rows.
 
     Returns:
-        For each partition an array of parts x resamples x 10, metrics in the order of EVERY.
+        For each partition an array of parts x resamples x 12, metrics in the order of EVERY, then `deviations`.
     """
     found: list[list[Floats]] = [[] for _ in partitions]
     for counts in _drawn(partitions, resamples, seed):
         for at, (partition, count) in enumerate(zip(partitions, counts, strict=True)):
             found[at].append(partition.statistics(count))
-    empty = [np.zeros((len(partition.parts), 0, len(EVERY))) for partition in partitions]
+    empty = [np.zeros((len(partition.parts), 0, WIDTH)) for partition in partitions]
     return [np.concatenate([none, *blocks], axis=1) for none, blocks in zip(empty, found, strict=True)]
 
 
@@ -193,7 +205,8 @@ def measure(
 
     AUC and average precision need both labels, else they are None, as a rate of nothing is; without rows everything is.
     The calibration error (ECE) is the mean absolute gap between score and rate over ten bins of equal count,
-    equal scores in one bin, weighted by the bin's rows; its bins are those of the whole sample in every resample.
+    equal scores in one bin, weighted by the bin's rows; its bins are those of the whole sample in every resample. Its
+    value is the plain estimate, too large by the noise of the bins' rates; its interval allows for that.
     """
     return measure_each(labels, {"": scores}, resamples, seed, threshold)[""]
 
@@ -229,8 +242,9 @@ def paired_auc_difference(labels: Floats, first: Floats, second: Floats, resampl
 def intervals(
     values: Floats, samples: Floats, rows: int, positives: int, names: Sequence[str] = EVERY
 ) -> dict[str, Interval]:
-    """Intervals of metrics in the order of EVERY: values (10,), samples (resamples, 10); shares stay within 0..1.
+    """Intervals of metrics in the order of EVERY: values (10,), samples (resamples, 12); shares stay within 0..1.
 
+    That of the ECE is not the percentiles of the resampled ECE: see calibration_error.py.
     A rate at the operating point that is 0 or 1 has its exact interval: no resample of "never" shows anything else.
     """
     found = {}
@@ -238,6 +252,10 @@ def intervals(
         if name in names:
             drawn = samples[:, at] if name == "log_loss" else samples[:, at].clip(0, 1)
             found[name] = interval(values[at], drawn, rows, positives)
+    if (seen := found.get("ece")) and seen.value is not None and seen.low is not None:
+        moved = samples[:, len(EVERY) :]
+        low, high = ends(seen.value, moved[np.isfinite(moved).all(axis=1)])
+        found["ece"] = replace(seen, low=low, high=high)
     if "selection_rate" in found and found["selection_rate"].value is not None:
         selected = round(found["selection_rate"].value * rows)
         behind = {"precision": selected, "recall": positives, "fpr": rows - positives}

@@ -194,7 +194,7 @@ def test_vocabulary_texts_and_heads_of_weights_are_read(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(
         json.dumps({"model": {"vocab": {"jane@example.com": 5}, "merges": [["call 202-555-0143", "x"]]}})
     )
-    (tmp_path / "notes.txt").write_text("fine\n123-45-6789\n")
+    (tmp_path / "vocab.txt").write_text("fine\n123-45-6789\n")
     (tmp_path / "pilotline.json").write_text(json.dumps({"edges": [4111111111111111, 0.25]}))
     head = json.dumps({"__metadata__": {"by": "r@example.org"}}).encode()
     (tmp_path / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head)
