@@ -21,8 +21,10 @@ from components.models.files import model_digest
 from components.registry.champions import PROMOTED
 from pipelines.audit_facts import Facts, read_facts
 from pipelines.outcome import AWAITING, RUN_FILE
+from pipelines.serving_versions import published
 
 VERIFIED, BROKEN = "verified", "broken"
+READ_ELSEWHERE = {f"{step}.json" for step in ("ingest", "validate", "featurise", "train", "evaluate", "recipe")}
 SWITCH_SECONDS = 60.0  # so long after a promotion the version before it may still answer
 
 
@@ -167,6 +169,9 @@ def _run(facts: Facts) -> Link:
         raise IntegrityError(f"run {run_id} has no entry in the ledger")
     if entry is not None and entry.payload != told:
         raise IntegrityError(f"run {run_id}: {RUN_FILE} is not what the ledger holds")
+    for file in facts.sealed(run_id):
+        if file not in READ_ELSEWHERE:
+            facts.record(run_id, file)
     started = ", ".join(told.get("started_by", [])) or "nobody noted"
     said = f"{run_id}: {told['outcome'].replace('_', ' ')}, started by {started}, engine {told['engine'] or 'none'}"
     return Link("pipeline run", VERIFIED, entry.hash if entry else "", said)
@@ -179,8 +184,24 @@ def _training_set(facts: Facts) -> Link:
     _same("training set and evidence", rows["digest"], evidence["training_set_digest"])
     _same("training set and model", rows["digest"], model["training_set_digest"])
     _same("the model that was trained", facts.decision["digest"], model["digest"])
+    kept = _kept_rows(facts, run_id, rows)
     splits = ", ".join(f"{split['name']} {split['rows']:,}" for split in rows["splits"])
-    return Link("training set", VERIFIED, rows["digest"], f"{splits} rows, as of {rows['as_of']}")
+    return Link("training set", VERIFIED, rows["digest"], f"{splits} rows, as of {rows['as_of']}; {kept}")
+
+
+def _kept_rows(facts: Facts, run_id: str, rows: dict[str, Any]) -> str:
+    """The training set's own files against the record that the ledger seals, where this home still has them."""
+    for folder in published(facts.home, run_id, "featurise"):
+        if json.loads((folder / "record.json").read_text()).get("digest") != rows["digest"]:
+            continue
+        for split in rows["splits"]:
+            _same(
+                f"{split['name']}.parquet and its record",
+                split["digest"],
+                file_digest(folder / f"{split['name']}.parquet"),
+            )
+        return "its files are as recorded"
+    return "its files are not kept here"
 
 
 def _snapshot(facts: Facts) -> Link:

@@ -70,6 +70,11 @@ class Facts:
         """A run's outcome in the ledger."""
         return next((entry for entry in self.of("run") if entry.key == f"run:{run_id}"), None)
 
+    def sealed(self, run_id: str) -> list[str]:
+        """The names of the records that the ledger seals of a run."""
+        seals = [entry for entry in self.of(SEALED) if entry.payload["run_id"] == run_id]
+        return sorted(seals[-1].payload["records"]) if seals else []
+
     def record(self, run_id: str, file: str) -> dict[str, Any]:
         """A record of a run whose bytes are those that the ledger seals; IntegrityError otherwise."""
         folder = self.home.run(run_id)

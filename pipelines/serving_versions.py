@@ -84,20 +84,20 @@ def _registered_by(home: Home, name: str, version: str, digest: str) -> str:
 def _training_set(home: Home, run_id: str) -> Path:
     """The published training set of a run, by the digest in its record."""
     record = read_record(home, run_id, "featurise")
-    for path in sorted(_published(home, run_id, "featurise")):
+    for path in sorted(published(home, run_id, "featurise")):
         if record and TrainingSetRef.read(path).digest == record["digest"]:
             return path
     raise IntegrityError(f"run {run_id}: its training set is not in {home.pipeline_root}; run it again with --force")
 
 
 def _golden(home: Home, run_id: str, training_set: Path, recipe: Recipe) -> GoldenRow | None:
-    for path in _published(home, run_id, "evaluate"):
+    for path in published(home, run_id, "evaluate"):
         if (path / "predictions.parquet").exists():
             replay = Replay.read(training_set, path, recipe.rollout.seed)
             return golden_row(replay.golden(GOLDEN_ROWS), replay.evaluated, recipe.rollout.golden_tolerance)
     return None
 
 
-def _published(home: Home, run_id: str, step: str) -> list[Path]:
+def published(home: Home, run_id: str, step: str) -> list[Path]:
     """Folders that a step's attempts published."""
     return [path.parent for path in (home.pipeline_root / run_id).glob(f"*/{step}/*/record.json")]

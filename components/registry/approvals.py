@@ -19,7 +19,7 @@ from components.core.ledger import Entry, Lease, Ledger
 from components.core.people import Person, Policy
 from components.core.records import ModelVersionRef, PromotionRef, RolloutReport
 from components.registry.aliases import follow
-from components.registry.champions import PROMOTED, PROMOTION, REFUSED
+from components.registry.champions import PROMOTED, PROMOTION, REFUSED, top
 from components.registry.ports import ModelRegistry
 from components.registry.transaction import (
     AlreadyChampionError,
@@ -181,6 +181,12 @@ def approve(
             last_look(candidate, ledger, models_root, known=False)  # it asked, so it was known then
             key = f"approval:{request.entry.seq}:{APPROVED}:{who.name.casefold()}"
             ledger.append(APPROVAL, key, _word(request, APPROVED, reason, who), fence=lease)
+        elif request.end is None:
+            candidate.policy.allow_approval(who.name, candidate.requesters)
+            now = top(candidate.version.name, ledger.entries(PROMOTION))
+            if now is None or now.version != version:
+                said = f"version {now.version} is champion now" if now else "none is champion now"
+                raise PolicyRefusal(f"{candidate.title}: was promoted and is over; {said}; let a run bring it up again")
         return proceed(_of(ledger, request.entry.seq), ledger, tracking, lease, models_root), candidate.run_id
 
 

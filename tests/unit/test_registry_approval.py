@@ -367,3 +367,14 @@ def test_a_recipe_that_asks_for_more_is_obeyed_at_once(desk: Desk) -> None:
     assert desk.ask().outcome == "awaiting_approval"
     desk.approve("bob"), desk.approve("carol")
     assert desk.ask("3", replace(TWO, required=3), champion="2").reason.startswith("needs 3 approvals")
+
+
+def test_an_approval_of_what_was_taken_back_is_refused_and_so_is_a_strangers(desk: Desk) -> None:
+    """It would promote nothing; a word that does not count is never answered with promoted."""
+    desk.ask(policy=replace(TWO, required=1)), desk.approve("bob")
+    with pytest.raises(PolicyRefusal, match="eve may not approve"):
+        desk.approve("eve")
+    rollback(NAME, desk.ledger, desk.tracking, "bad", who=person("bob"))
+    with pytest.raises(PolicyRefusal, match="was promoted and is over; version 1 is champion now"):
+        desk.approve("carol")
+    assert desk.champion == "1"
