@@ -12,6 +12,7 @@ _MASKED = re.compile(r"\bx{2,}(?: +x{2,})*\b")
 _AMOUNT = re.compile(r"[$€£¥] ?(\d[\d,]*)(?:\.\d+)?")
 _NUMBER = re.compile(r"\d[\d,.]*")
 _OTHER = re.compile(r"[^\w.,!?%' ]+|_+")
+_HALF = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")
 
 
@@ -35,8 +36,12 @@ def normalise(text: str, tokens: int) -> str:
 
 
 def cut(text: str, tokens: int) -> str:
-    """The beginning of a text as it stands, for models that know written language; bounded like `normalise`."""
-    return text[: CHARACTERS_PER_TOKEN * tokens]
+    """The beginning of a text as it stands, for models that know written language; bounded like `normalise`.
+
+    Half of a surrogate pair is no character and has no bytes: the replacement character stands for it, in training as
+    in serving (`normalise` leaves it out).
+    """
+    return _HALF.sub("\ufffd", text[: CHARACTERS_PER_TOKEN * tokens])
 
 
 def _amount(match: re.Match[str]) -> str:

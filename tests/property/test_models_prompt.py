@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from components.models.causal_lm.prepare import encode
 from components.models.causal_lm.prompt import Renderer
-from components.models.text import normalise
+from components.models.text import cut, normalise
 from tests.fakes.training_case import prepared_model
 
 LOOK_ALIKES = ["<yes>", "<no>", "<ans>", "</s>", "<s>", "<pad>", "<visits=3>"]
@@ -75,6 +75,18 @@ def test_normalised_text_is_closed(text: str) -> None:
     assert "  " not in plain
     assert plain == plain.strip()
     assert not any(c.isascii() and (c.isdigit() or c.isupper()) for c in plain)
+
+
+@pytest.mark.parametrize("code", [0xD800, 0xDFFF, 0xDC41])
+def test_half_of_a_surrogate_pair_is_read_as_no_character(renderer: Renderer, code: int) -> None:
+    """Text of either form has bytes afterwards and is encoded; a whole pair, a character, stays."""
+    half = chr(code)
+    text = f"road {half} stone \U0001f600"
+    for read in (cut, normalise):
+        assert half not in read(text, 64)
+        read(text, 64).encode()
+    assert cut(text, 64) == "road \ufffd stone \U0001f600"
+    assert renderer.text_token_ids([text])
 
 
 def test_a_megabyte_of_text_costs_no_more_than_its_first_part(renderer: Renderer) -> None:

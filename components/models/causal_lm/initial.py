@@ -12,6 +12,7 @@ from typing import Any
 from components.core.digest import file_digest, tree_digest
 from components.core.errors import UserError, one_line
 from components.core.recipe import Model
+from components.models.causal_lm.initial_checks import check_index, check_loaded
 
 PACKAGE = "package://"
 HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
@@ -46,7 +47,8 @@ def locate(model: Model) -> Initial:
     """Find `model.initial`; a name on the hub is brought to this machine.
 
     Raises:
-        UserError: there is no such directory, file, package or model, or it holds no safetensors.
+        UserError: there is no such directory, file, package or model, or it holds no safetensors, or an index of
+            shards that are not its own.
     """
     name = model.initial
     if name.startswith(PACKAGE):
@@ -62,6 +64,7 @@ def locate(model: Model) -> Initial:
         raise UserError(f"model.initial {name!r}: no such directory; name one, a .gguf file, or a model on the hub")
     if not (found.folder / "config.json").is_file() or not list(found.folder.glob("*.safetensors")):
         raise UserError(f"model.initial {name!r}: holds no config.json with .safetensors; pickled weights are not read")
+    check_index(found.folder)
     return found
 
 
@@ -84,7 +87,12 @@ def read_pointer(folder: Path) -> Initial | None:
 
 
 def load_network(initial: Initial) -> Any:
-    """The causal language model in fp32, every dropout of its own switched off; UserError where it does not load."""
+    """The causal language model in fp32, every dropout of its own switched off.
+
+    Raises:
+        UserError: it does not load, or not each of its weights comes from the files, each of theirs is one of its own
+            and all are finite.
+    """
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -96,13 +104,21 @@ def load_network(initial: Initial) -> Any:
 
         more["quantization_config"] = GgufConfig(dequantize=True)
     try:
-        network: Any = AutoModelForCausalLM.from_pretrained(
-            initial.folder, dtype=torch.float32, attn_implementation="sdpa", **more, **initial.loading()
+        network: Any
+        network, told = AutoModelForCausalLM.from_pretrained(
+            initial.folder,
+            dtype=torch.float32,
+            attn_implementation="sdpa",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told, and refused below
+            **more,
+            **initial.loading(),
         )
     except (
         Exception
     ) as error:  # many kinds: JSON, safetensors, shapes, architectures that are none of transformers' own
         raise UserError(f"model.initial {initial.folder}: does not load ({one_line(error)[:300]})") from error
+    check_loaded(network, told, initial.folder)
     for key in [key for key in vars(network.config) if key.endswith(("dropout", "pdrop"))]:
         setattr(network.config, key, 0.0)
     for module in network.modules():
