@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -254,12 +255,22 @@ def _mend(optimizer: Any, groups: list[dict[str, Any]], settings: list[dict[str,
             state["step"] = state["step"].clone()
 
 
+def engine_module(name: str) -> Any:
+    """A module of DeepSpeed by its name."""
+    _deepspeed()
+    return importlib.import_module(name)
+
+
 def _trusted() -> AbstractContextManager[Any]:
-    """What of DeepSpeed's own a checkpoint holds beside tensors and containers; torch builds nothing else from it."""
+    """A context in which torch builds `trusted_types` from a file, and nothing else beside tensors and containers."""
+    context: AbstractContextManager[Any] = torch.serialization.safe_globals(trusted_types())
+    return context
+
+
+def trusted_types() -> list[Any]:
+    """What of DeepSpeed's own a checkpoint holds beside tensors and containers."""
     from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
     from deepspeed.runtime.zero.config import ZeroStageEnum
     from deepspeed.utils.tensor_fragment import fragment_address
 
-    known = [DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address]
-    context: AbstractContextManager[Any] = torch.serialization.safe_globals(known)
-    return context
+    return [DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address]

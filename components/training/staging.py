@@ -9,12 +9,15 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+import pickle
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from components.core.errors import IntegrityError
 
 Files = dict[str, dict[str, Any]]
 
@@ -50,9 +53,19 @@ class MemoryStaging:
         self._taken.append((Path(path), Copier(self._buffers, path.rpartition("/")[2]).copied(state_dict)))
 
     def load(self, path: str, map_location: Any = None) -> Any:
-        """Read a file that was verified before; only tensors, containers and the engine's own types are built."""
-        with self._context():
-            return torch.load(path, map_location=map_location, weights_only=True)
+        """Read a file that was verified before; only tensors, containers and the engine's own types are built.
+
+        Raises:
+            IntegrityError: it holds something else; its digest may match, so reading it again helps nobody.
+        """
+        try:
+            with self._context():
+                return torch.load(path, map_location=map_location, weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise IntegrityError(
+                f"{path}: holds more than tensors and plain values, and was not read; put a good copy back, or remove"
+                " the checkpoint's folder"
+            ) from error
 
     def commit(self, info: Any) -> bool:  # noqa: ARG002 - DeepSpeed's signature
         """DeepSpeed has handed over all files."""

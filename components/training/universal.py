@@ -17,6 +17,7 @@ from components.core.errors import IntegrityError, TransientError, UserError
 from components.core.processes import end, spawn, tail
 from components.core.publish import check_about, publishing, read_manifest
 from components.core.records import CheckpointRef
+from components.training.backends.launch import importable
 from components.training.checkpoints import (
     ENGINE,
     Found,
@@ -28,7 +29,8 @@ from components.training.checkpoints import (
 from components.training.failpoints import reached
 from components.training.job import Job
 
-CONVERTER = "deepspeed.checkpoint.ds_to_universal"
+CONVERTER = "components.training.conversion"
+REFUSED = 65  # its exit status where a file holds more than state
 WORKERS = 4
 FORMS = ({0}, {1, 2}, {3})  # stages that read each other's universal form; DeepSpeed 0.19 writes three kinds of it
 
@@ -109,14 +111,14 @@ def _is_converted(folder: Path, found: Found) -> bool:
 
 
 def _convert(found: Found, target: Path, log: Path, seconds: float) -> None:
-    """Run DeepSpeed's converter, which unpickles what it reads: the checkpoint's digests were compared before."""
+    """Run DeepSpeed's converter in a process that builds only tensors and plain values, see conversion.py."""
     with publishing(target, source=found.digest, step=found.ref.step) as staging:
         reached("launch.converting")
         workers = str(min(WORKERS, os.cpu_count() or 1))
         command = [sys.executable, "-m", CONVERTER, "--inject_missing_state"]
         command += ["--input_folder", str(found.folder / ENGINE), "--output_folder", str(staging / ENGINE)]
         command += ["--num_extract_workers", workers, "--num_merge_workers", workers]
-        env = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        env = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": importable()}
         process = spawn(command, log=log, env=env)
         try:
             status = process.wait(timeout=seconds)
@@ -124,6 +126,11 @@ def _convert(found: Found, target: Path, log: Path, seconds: float) -> None:
             raise TransientError(f"{found.folder}: not converted within {seconds:.0f} s; run again") from error
         finally:
             end(process, grace_seconds=1.0)
+        if status == REFUSED:
+            raise IntegrityError(
+                f"{found.folder / ENGINE}: {tail(log, 1)[-240:]}; it was not read: put a good copy back, or remove the"
+                " checkpoint"
+            )
         if status:
             raise TransientError(f"{found.folder}: DeepSpeed could not convert it ({tail(log, 2)[-200:]}); log: {log}")
         (staging / "latest_universal").unlink(missing_ok=True)
