@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,11 +147,16 @@ def write_atomic(path: Path, text: str) -> None:
     """Write a text file so that a reader sees the old or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with staging.open("w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    staging.replace(path)
+    try:
+        with staging.open("w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        staging.replace(path)
+    except BaseException:  # a full disk keeps nothing of what could not be written
+        with suppress(OSError):
+            staging.unlink()
+        raise
 
 
 def _seal(staging: Path, about: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from components.core.publish import write_atomic
 from components.core.recipe import Recipe, parse_recipe
 from components.core.records import TrainingSetRef
 from components.models.spec import spec_for
+from components.training.disk import full, is_full
 from components.training.failpoints import reached
 
 FORMAT = 2  # raised when the meaning of a checkpoint folder changes
@@ -127,10 +128,15 @@ class Job:
             raise IntegrityError(f"{path}: not a training job ({one_line(error)}); remove the folder") from error
 
     def note_error(self, rank: int, error: BaseException) -> None:
-        """Leave a rank's error for the launcher."""
+        """Leave a rank's error for the launcher; where the disk is full an empty file says that."""
         kind = error.kind if isinstance(error, PilotlineError) else "failed"
         text = one_line(error) if isinstance(error, PilotlineError) else f"{type(error).__name__}: {one_line(error)}"
-        write_atomic(self.error_file(rank), json.dumps({"kind": kind, "error": text[:600]}))
+        try:
+            write_atomic(self.error_file(rank), json.dumps({"kind": kind, "error": text[:600]}))
+        except OSError as unwritten:
+            if not is_full(unwritten):
+                raise
+            self.error_file(rank).touch()  # needs no block of the disk
         reached("launch.error")
 
     def note_preempted(self, step: int) -> None:
@@ -154,13 +160,15 @@ class Job:
         return [int(step) for step in values] if isinstance(values, list) else []
 
     def errors(self) -> list[dict[str, str]]:
-        """Errors that ranks left."""
-        return [json.loads(path.read_text()) for path in sorted(self.folder.glob("error-*.json"))]
+        """Errors that ranks left; an empty file is one that found no room, see `note_error`."""
+        no_room = {"kind": UserError.kind, "error": str(full(self.folder))}
+        texts = [path.read_text() for path in sorted(self.folder.glob("error-*.json"))]
+        return [json.loads(text) if text else no_room for text in texts]
 
     def clear_errors(self) -> None:
-        """Forget errors of an earlier attempt."""
-        for path in self.folder.glob("error-*.json"):
-            path.unlink()
+        """Forget errors of an earlier attempt, and files that killed ranks did not finish."""
+        for path in (*self.folder.glob("error-*.json"), *self.folder.glob(".*.tmp")):
+            path.unlink(missing_ok=True)
         reached("launch.errors")
 
 

@@ -24,6 +24,7 @@ from components.core.publish import is_whole
 from components.training.backends.launch import QUEUED, Ended, Watch
 from components.training.beats import Silence, clear_beats
 from components.training.checkpoints import SET_ASIDE, saved_steps
+from components.training.disk import DISK_FULL, full
 from components.training.failpoints import reached
 from components.training.job import Job
 from components.training.universal import convert_if_needed
@@ -207,6 +208,8 @@ def _reason(job: Job, ended: Ended, log: Path) -> str:
         kind = KINDS.get(error["kind"], PilotlineError)
         if kind in (UserError, IntegrityError):
             raise kind(error["error"])
+    if ended.status == DISK_FULL:
+        raise full(job.folder)
     if len(errors) == job.recipe.training.ranks:
         return errors[0]["error"]
     if ended.reason:

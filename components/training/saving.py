@@ -62,7 +62,9 @@ class Saver:
     """Checkpoints of one rank; every public method is called by all ranks together."""
 
     def __init__(self, rank: Rank, say: Callable[[str], None]) -> None:
-        self._rank, self._say = rank, say
+        """`say` prints a line of this rank; what all ranks know only rank 0 says."""
+        self._rank, self._any_says = rank, say
+        self._say = say if rank.chief else _nothing
         self._job, self._training, self._engine = rank.job, rank.training, rank.engine
         self._beat = Beat(rank.job.beats, rank.engine.rank)
         self._thread: threading.Thread | None = None
@@ -136,7 +138,7 @@ class Saver:
         terminated, is_late = self._talk(done)
         if done < training.steps and (terminated or is_due or is_late):
             self.save()
-        if terminated:
+        if terminated and not self._rank.is_finished():  # else the export alone is left, and is worth the grace
             self._leave(done)
 
     def save(self) -> None:
@@ -242,10 +244,11 @@ class Saver:
         skipped: list[int] = []
         for step in reversed(steps):
             found, why = self._verified(step)
-            if self._everyone(float(found is not None)).min() > 0:
+            whole = self._everyone(float(found is not None))
+            if whole.min() > 0:
                 return found, skipped
-            if why:
-                self._say(f"WARNING: checkpoint of step {step} is damaged and not used: {why}")
+            if self._engine.rank == int(whole.argmin()):  # each rank reads other files: the first that saw damage
+                self._any_says(f"WARNING: checkpoint of step {step} is damaged and not used: {why}")
             skipped.append(step)
         return None, skipped
 
@@ -335,3 +338,7 @@ class Saver:
 
     def _on_sigterm(self, number: int, frame: object) -> None:  # noqa: ARG002 - a signal handler's signature
         self._terminated = True
+
+
+def _nothing(text: str) -> None:
+    """The other ranks do not repeat what rank 0 says."""

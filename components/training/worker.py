@@ -9,6 +9,7 @@ import json
 import math
 import os
 import sys
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from components.core.publish import publishing, write_atomic
 from components.models.calibration import Calibration, fit_platt, log_loss, prior_shift, rank_auc
 from components.models.spec import spec_for
 from components.training.averages import Average
-from components.training.disk import in_words
+from components.training.disk import DISK_FULL, in_words, is_full
 from components.training.engine import Engine, check_device, precision_of
 from components.training.failpoints import reached
 from components.training.job import Job
@@ -86,7 +87,7 @@ class Rank:
         self.held_out = held_out_rows(self.task.validation_labels, self.training)
         self.held_out_labels = self.task.validation_labels[self.held_out]
         self.parts = parts_of_rank(self.training, self.engine.rank, self.engine.ranks)
-        self.saver = Saver(self, say if self.chief else silent)
+        self.saver = Saver(self, say)
 
     def run(self) -> None:
         """Train from the newest whole checkpoint to the end, and publish the export."""
@@ -194,6 +195,11 @@ class Rank:
     def finish(self) -> None:
         """Calibrate the best weights on the validation rows and publish the export."""
         self.saver.join()
+        if set(range(self.state.step)) <= set(self.state.skipped):
+            raise UserError(
+                f"training diverged: all {self.state.step} steps were left out, as their loss was no number; lower"
+                " training.learning_rate"
+            )
         self.average.restore_best()
         odds, labels = self.validation_odds(), self.held_out_labels
         peak = float(self.engine.gather(np.array([memory_gib()]), self.engine.ranks).max())
@@ -215,7 +221,8 @@ class Rank:
     ) -> dict[str, Any]:
         """What the launcher puts into the record."""
         calibrated = calibration.slope * odds + calibration.intercept
-        losses = [point["loss"] for point in self.state.curve if "loss" in point]
+        logged = [point["loss"] for point in self.state.curve if "loss" in point]
+        losses = logged or self.state.recent  # all that would have been logged may have been left out
         return {
             "steps": self.state.step,
             "world_size": self.engine.ranks,
@@ -247,10 +254,6 @@ def say(text: str) -> None:
     print(f"[training] {text}", flush=True)
 
 
-def silent(text: str) -> None:
-    """The other ranks say nothing."""
-
-
 def main(argv: list[str]) -> int:
     """Run this rank; an error is left in words for the launcher."""
     die_with_parent()
@@ -262,6 +265,9 @@ def main(argv: list[str]) -> int:
         Rank(job).run()
     except Exception as error:
         job.note_error(int(os.environ.get("RANK", "0")), in_words(error, job.folder))
+        if is_full(error):
+            traceback.print_exc()
+            return DISK_FULL
         raise
     return 0
 

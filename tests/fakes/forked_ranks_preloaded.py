@@ -34,6 +34,14 @@ def nan_at_step_7() -> None:
     Rank.one_step = one_step  # type: ignore[method-assign]
 
 
+def nan_at_every_step() -> None:
+    """No step's loss is a number."""
+    from components.training.engine import Engine
+
+    usual = Engine.forward_backward
+    Engine.forward_backward = lambda self, batches: usual(self, batches) * float("nan")  # type: ignore[method-assign]
+
+
 def leap_at_step_17() -> None:
     """The eighteenth step's loss is fifty times what it was."""
     from components.training.worker import Rank

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -20,6 +21,7 @@ from components.training import guard, restart
 from components.training.backends.launch import QUEUED, Ended, Watch
 from components.training.beats import Silence
 from components.training.checkpoints import checkpoint_folder, saved_steps
+from components.training.disk import DISK_FULL, in_words
 from components.training.failpoints import VARIABLE
 from components.training.job import Job
 from components.training.restart import Tries, train_to_the_end
@@ -157,6 +159,44 @@ def test_an_error_that_trying_again_cannot_mend_is_not_tried_again(tmp_path: Pat
         train_to_the_end(job, gang, tmp_path / "log", Quiet())
 
 
+def test_a_disk_too_full_for_the_error_itself_is_still_that_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No block is left for a rank's words: an empty file says it; nothing is tried again, nothing half is left."""
+    job = _job(tmp_path)
+
+    def no_room(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fills(gang: Gang, watch: Watch) -> int:
+        with monkeypatch.context() as full_disk:
+            full_disk.setattr(os, "fsync", no_room)
+            job.note_error(1, UserError("no space left"))
+        (job.folder / ".state.json.77.tmp").touch()
+        return 1
+
+    gang = Gang(job, [fills])
+    with pytest.raises(UserError, match="no space left on the disk; free some"):
+        train_to_the_end(job, gang, tmp_path / "log", Quiet())
+    assert [path.name for path in job.folder.glob(".*.tmp")] == [".state.json.77.tmp"]  # of a killed rank
+    assert (job.folder / "error-1.json").read_bytes() == b""
+    with pytest.raises(UserError, match="no space left on the disk"):
+        train_to_the_end(job, Gang(job, [DISK_FULL]), tmp_path / "log", Quiet())
+    assert not list(job.folder.glob(".*.tmp"))
+
+
+def test_a_home_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    """A read-only volume is the user's to change; an error of elsewhere stays what it is."""
+    lock = tmp_path / "job" / ".lock"
+    for code in (errno.EROFS, errno.EACCES):
+        told = in_words(OSError(code, os.strerror(code), str(lock)), tmp_path / "job")
+        assert isinstance(told, UserError)
+        assert "cannot be written" in str(told)
+        assert "--home" in str(told)
+    elsewhere = PermissionError(errno.EACCES, "Permission denied", "/proc/1/mem")
+    assert in_words(elsewhere, tmp_path / "job") is elsewhere
+
+
 def test_a_gang_without_progress_is_ended_and_started_again(tmp_path: Path) -> None:
     """The launcher looks at the ranks' signs, not at whether their processes live; who fell silent first is named."""
     job = _job(tmp_path, stall_minutes=0.005, restarts=0)
@@ -267,6 +307,25 @@ def test_on_nan_skip_leaves_one_step_out_and_goes_on(tmp_path: Path) -> None:
         state = json.loads((checkpoint_folder(job_folder(root), 15) / "state.json").read_text())
         assert state["skipped"] == [7]
     assert models[0].digest == models[1].digest
+
+
+@pytest.mark.slow
+def test_where_every_loss_is_no_number_nothing_is_exported(tmp_path: Path) -> None:
+    """Leaving out all steps trains nothing: one line, not an untouched model and not a crash."""
+    publish_training_set(tmp_path / "set")
+    text = recipe(on_nan="skip", max_skips=1000, steps=4).to_json()
+    ended = forked_ranks.run(tmp_path, text, before="nan_at_every_step")
+    assert isinstance(ended, UserError), ended
+    assert "all 4 steps were left out" in str(ended)
+    assert not job_folder(tmp_path).joinpath("final").exists()
+
+
+@pytest.mark.slow
+def test_told_to_end_at_the_last_step_the_export_is_finished(tmp_path: Path) -> None:
+    """No step is left to save: the model is published, and no checkpoint is claimed that is not there."""
+    publish_training_set(tmp_path / "set")
+    same_as_undisturbed(forked_ranks.run(tmp_path, recipe().to_json(), {VARIABLE: "rank.step@0#20=term"}))
+    assert "told to end" not in (tmp_path / "log").read_text()
 
 
 @pytest.mark.slow

@@ -7,7 +7,9 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -30,8 +32,11 @@ from components.training.checkpoints import (
     saved_steps,
     set_aside,
 )
+from components.training.job import Job
+from components.training.saving import Saver
 from components.training.staging import Copier, MemoryStaging, write
 from components.training.universal import is_other_shape, refuse_impossible
+from tests.fakes.training_case import tiny_recipe
 
 KEY = "k" * 64
 
@@ -182,12 +187,21 @@ def test_a_folder_that_lost_its_checkpoints_is_told_from_one_that_never_had_any(
         newest_whole(tmp_path, KEY, pytest.fail)
 
 
+@pytest.mark.parametrize("text", ['{"st', '{"step": 1e999}', "[]", "", '{"step": "10"}', "[" * 200_000, "\x00"])
+def test_an_unreadable_pointer_and_no_checkpoint_is_no_fresh_start(tmp_path: Path, text: str) -> None:
+    """The pointer is written with the first checkpoint: where one is, however garbled, there was a checkpoint."""
+    shutil.rmtree(checkpoint(tmp_path, 10))
+    (tmp_path / "newest.json").write_text(text)
+    with pytest.raises(IntegrityError, match=r"newest\.json: cannot be read.*remove the folder"):
+        newest_whole(tmp_path, KEY, pytest.fail)
+
+
 def test_a_missing_an_old_and_a_garbled_pointer_do_not_matter(tmp_path: Path) -> None:
     """The folders speak for themselves: killed between rename and pointer, the newest is still found."""
     for step in (5, 10):
         checkpoint(tmp_path, step)
     pointer = tmp_path / "newest.json"
-    for text in ('{"step": 5}', "{", "[]", None):
+    for text in ('{"step": 5}', "{", "[]", '{"step": 1e999}', None):
         pointer.unlink() if text is None else pointer.write_text(text)
         found = newest_whole(tmp_path, KEY, pytest.fail)
         assert found is not None
@@ -216,6 +230,27 @@ def test_ranks_that_share_the_reading_find_what_one_alone_finds(tmp_path: Path) 
         except IntegrityError:
             found.append(part)
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(("here", "tells"), [(0, False), (1, True)])
+def test_the_rank_that_read_the_damaged_file_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: int, tells: bool
+) -> None:
+    """Rank 0 read other files and found nothing: the reason comes from the rank that has it, once."""
+    averages = checkpoint(tmp_path, 10) / "averages"
+    averages.write_bytes(averages.read_bytes().swapcase())  # in the share of the second of two
+    monkeypatch.setenv("LOCAL_RANK", str(here))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    said: list[str] = []
+    saver = object.__new__(Saver)
+    saver._job, saver._any_says = Job(tmp_path, KEY, tiny_recipe()), said.append
+    saver._training, saver._beat = saver._job.recipe.training, SimpleNamespace(show=lambda: None)  # type: ignore[assignment]
+    saver._engine = SimpleNamespace(rank=here, ranks=2)  # type: ignore[assignment]
+    monkeypatch.setattr(saver, "_seen_steps", lambda: [10])
+    monkeypatch.setattr(saver, "_everyone", lambda mine: np.array([1.0, 0.0 if here == 0 else mine]))
+    assert saver._agree_on_newest() == (None, [10])
+    assert len(said) == tells
+    assert all("averages: bytes differ from the manifest" in line for line in said)
 
 
 @settings(deadline=None)
@@ -324,5 +359,5 @@ class _Evil:
 def test_a_checkpoint_file_that_would_run_code_is_not_built(tmp_path: Path) -> None:
     """Only tensors, containers and the engine's own types are read, also from a file whose digest matches."""
     torch.save({"x": _Evil()}, tmp_path / "evil.pt")
-    with pytest.raises(Exception, match="Weights only load failed"):
+    with pytest.raises(IntegrityError, match=r"evil\.pt: holds more than tensors"):
         MemoryStaging(_no_more).load(str(tmp_path / "evil.pt"))
