@@ -67,7 +67,7 @@ def check(folder: Path, step: int, key: str, part: int = 0, parts: int = 1) -> F
     about = manifest["about"]
     if key and (about.get("key"), ref.digest) != (key, key):
         raise IntegrityError(f"{folder}: belongs to another recipe or training set")
-    check_about(folder, manifest, **({"key": key} if key else {}))
+    check_about(folder, manifest)  # nothing more is asked of it: the record, a file, names the job and the step too
     if ref.step != step or about.get("step", step) != step:
         raise IntegrityError(f"{folder}: holds step {ref.step} and not {step}")
     verify_bytes(folder, manifest, part, parts)
