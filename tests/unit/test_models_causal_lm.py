@@ -16,6 +16,7 @@ from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.metrics import roc_auc_score
 
 from components.core.errors import IntegrityError, UserError
+from components.core.recipe import parse_recipe
 from components.models.calibration import Calibration, fit_platt, log_loss, prior_shift, rank_auc
 from components.models.causal_lm.buckets import bucket_of, quantile_edges
 from components.models.causal_lm.prompt import Renderer
@@ -198,6 +199,21 @@ def test_signature_and_tokenizer_have_to_fit(model_dir: Path, tmp_path: Path) ->
         (copy / SIGNATURE).write_text(json.dumps(signature | change))
         with pytest.raises(IntegrityError):
             Renderer.load(copy)
+
+
+def test_what_changes_no_weight_changes_no_digest(model_dir: Path, tmp_path: Path) -> None:
+    """How often a job may start again, and how a model is served, do not name another model; its seed does."""
+    recipes = {
+        "same": tiny_recipe(training={"restarts": 7}),
+        "served": parse_recipe(tiny_recipe().model_dump(mode="json") | {"serving": {"threshold": 0.75}}),
+        "seeded": tiny_recipe(training={"seed": 99}),
+    }
+    found = {}
+    for name, recipe in recipes.items():
+        (tmp_path / name).mkdir()
+        found[name] = model_digest(prepared_model(tmp_path / name, recipe))
+    assert found["same"] == found["served"] == model_digest(model_dir)
+    assert found["seeded"] != found["same"]
 
 
 def test_preparation_is_a_pure_function_of_the_rows(model_dir: Path, tmp_path: Path) -> None:

@@ -144,8 +144,7 @@ def _signature(recipe: Recipe, ref: TrainingSetRef, edges: dict[str, list[float]
         "text_tokens": recipe.model.text_tokens,
         "prompt": template(source.features, recipe.model.text_tokens),
         "calibration": None,
-        "training_set_digest": ref.digest,
-        "recipe_digest": recipe.digest,
+        "training_set_digest": ref.digest,  # not the recipe's: not all of it changes weights
     }
 
 
