@@ -105,6 +105,7 @@ def sync(home: Home, name: str) -> dict[str, Any]:
 
     Raises:
         IntegrityError: the ledger is broken, or lacks what the registry saw of it; nothing is changed then.
+        UserError: there is no such model.
     """
     with _deciding(home, name) as (ledger, tracking):
         live = champion(name, ledger)
@@ -113,6 +114,8 @@ def sync(home: Home, name: str) -> dict[str, Any]:
                 f"model {name}: the ledger knows no champion but alias champion is version {alias}; "
                 "`pilotline ledger verify` first"
             )
+        if live is None and not tracking.versions(name):
+            raise UserError(f"model {name}: no version is registered; see `pilotline models list`")
         follow(name, ledger, tracking)
         return {"name": name, "champion": live.version if live else None}
 

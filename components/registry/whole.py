@@ -16,8 +16,8 @@ from components.registry.trust import trusted_keys
 def check_whole(name: str, version: str, digest: str, models_root: Path, ledger: Ledger) -> None:
     """The kept files are those of the digest, and a version that was signed still bears a signature that counts.
 
-    A key that was withdrawn since counts no longer. A version that was registered without a signature, because the
-    recipe's gate allowed it, is checked by its bytes alone.
+    A key that was withdrawn since counts no longer. A version whose entry names no signer is looked at by its bytes
+    alone: the gate passes none without a signature, so its record is what refuses it.
 
     Raises:
         IntegrityError: bytes or signature do not hold.

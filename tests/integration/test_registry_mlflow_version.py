@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from components.core.errors import IntegrityError
+from components.core.errors import IntegrityError, UserError
 from components.core.home import Home
 from components.core.ledger import Ledger
 from components.models.files import model_digest
@@ -78,3 +78,10 @@ def test_verify_names_what_does_not_hold(home: Home) -> None:
         models.verify(home, "triage", "1")
     place.unlink()
     models.verify(home, "triage", "1")
+
+
+def test_the_aliases_of_an_unknown_model_are_not_called_repaired(home: Home) -> None:
+    """One that has versions and no champion is fine as it is; of a name that nobody registered it says so."""
+    assert models.sync(home, "triage") == {"name": "triage", "champion": None}
+    with pytest.raises(UserError, match="no version is registered"):
+        models.sync(home, "nosuch")

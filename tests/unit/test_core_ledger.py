@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from components.core.digest import value_digest
-from components.core.errors import IntegrityError, PilotlineError, PolicyRefusal, TransientError
+from components.core.errors import IntegrityError, PilotlineError, PolicyRefusal, TransientError, UserError
 from components.core.ledger import GENESIS, Anchor, Entry, Ledger
 from tests.fakes.ledger_places import change
 
@@ -268,3 +268,12 @@ def test_a_database_that_is_gone_fails_in_words_within_bounds(ledger_url: str) -
         opened(gone)
     assert "s3cret" not in str(failed.value)
     assert issubclass(failed.type, PilotlineError)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "nosuch://user:planted@host/name", "sqlite:/x", ""])
+def test_a_url_that_is_none_is_one_line_without_its_password(url: str) -> None:
+    """No form of a URL, a dialect that nobody has: what to write instead, and nothing of what was written."""
+    with pytest.raises(UserError, match="its URL is none") as refused:
+        Ledger(url)
+    assert "planted" not in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from components.core.digest import canonical_json
-from components.core.errors import IntegrityError, PolicyRefusal, TransientError
+from components.core.errors import IntegrityError, PolicyRefusal, TransientError, UserError
 from components.core.ledger.chain import Anchor, walk
 from components.core.ledger.entries import COLUMNS, GENESIS, Entry, entry_hash, from_row
 from components.core.ledger.leases import HeldError, Lease, check, give_back, held_by, new_holder, renew, take
@@ -33,6 +33,9 @@ class Ledger:
         url: where.
         clock: seconds since 1970; default the database's own clock.
         existing: open what is there and make nothing; IntegrityError where there is no ledger.
+
+    Raises:
+        UserError: the URL is none, or of a database whose driver is not installed.
     """
 
     def __init__(self, url: str, clock: Callable[[], float] | None = None, existing: bool = False) -> None:
@@ -41,7 +44,13 @@ class Ledger:
         from components.core.ledger import schema
 
         self._sa, self._clock, self._table = sa, clock, schema.LEDGER
-        self._engine = sa.create_engine(url, connect_args=_bounds(url), pool_pre_ping=not url.startswith("sqlite"))
+        try:
+            self._engine = sa.create_engine(url, connect_args=_bounds(url), pool_pre_ping=not url.startswith("sqlite"))
+        except (sa.exc.ArgumentError, ImportError) as error:  # not shown: it may hold a password
+            raise UserError(
+                "ledger: its URL is none that this machine can open; write sqlite:///FILE or "
+                "postgresql+psycopg://USER@HOST/NAME in $PILOTLINE_LEDGER_URL"
+            ) from error
         if existing and _is_absent(self._engine.url):
             raise IntegrityError(f"ledger {self._engine.url!r}: is not there; restore it from a backup")
         with self._reading() as connection:
