@@ -311,6 +311,8 @@ class Saver:
     def _handle(self, step: int, why: str) -> None:
         """Apply the recipe's rule to a step whose loss is bad; returns where the step is just left out."""
         rank, training = self._rank, self._training
+        self.join()  # a run that ends here keeps the save under way
+        self._engine.wait()
         guard.refuse_more(training, step, why, rank.state.skipped)
         rank.state.skipped = sorted({*rank.state.skipped, step})
         if rank.chief:
