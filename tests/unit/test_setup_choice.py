@@ -77,7 +77,7 @@ def test_the_facts_are_read_from_proc_and_dev(tmp_path: Path) -> None:
 def test_a_lock_holds_exact_versions_and_no_place(lock: Path) -> None:
     """Every line is one version that any index may serve: no URL, path, range or option."""
     pins = read_pins(lock)
-    assert len(pins) > 10
+    assert len(pins) > (0 if lock.name == "requirements-smollm2.lock" else 10)  # that one holds the weights alone
     lines = [line for line in lock.read_text().splitlines() if not line.startswith("#")]
     for line in lines:
         requirement = Requirement(line)
