@@ -95,7 +95,7 @@ def test_the_last_word_promotes_and_the_run_says_so(story: Story) -> None:
 
 
 def test_history_and_audit_name_the_same_version_and_digest(story: Story) -> None:
-    """Of a decision between two promotions, and of the canary's: every link holds, and replayed the score is the same."""
+    """Of a decision between two promotions, and of the canary's: every link holds; replayed, the score is equal."""
     code, second = story.said["second run"]
     assert (code, second["outcome"]) == (0, "promoted"), second
     for arm, version in (("stable", "1"), ("canary", "2")):
