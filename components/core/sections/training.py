@@ -59,8 +59,8 @@ class Training(Section):
     A rank that shows no progress for `stall_minutes` is taken for hung. A gang that died starts again at most
     `restarts` times without a new checkpoint between, after `restart_wait_seconds`, doubled each time. A loss that
     is no number, or above `spike_factor` times the running median (0 = not looked at), is handled as `on_nan` says:
-    "skip" leaves the step's batch out, "rollback" goes back to the last checkpoint and leaves it out from there, at most `max_skips`
-    times in a run; "stop" ends the run.
+    "skip" leaves the step's batch out, "rollback" goes back to the last checkpoint and leaves it out from there, at
+    most `max_skips` times in a run; "stop" ends the run.
     """
 
     backend: Literal["local", "trainjob", "slurm"] = "local"
