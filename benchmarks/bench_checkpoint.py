@@ -204,7 +204,7 @@ def _verification(root: Path) -> float:
     block = np.random.default_rng(0).bytes(250_000_000)
     for number in range(4):
         (staging / f"shard-{number}").write_bytes(block)
-    CheckpointRef(digest="d", step=1, world_size=2, zero_stage=1, recipe_digest="r").write(staging)
+    CheckpointRef(digest="k", step=1, world_size=2, zero_stage=1, recipe_digest="r").write(staging)
     files = {p.name: {"bytes": p.stat().st_size, "sha256": file_digest(p)} for p in staging.iterdir()}
     publish_checkpoint(staging, checkpoint_folder(root, 1), files, {"key": "k", "step": 1})
     speeds = []
