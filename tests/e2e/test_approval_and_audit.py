@@ -33,7 +33,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """Ana runs, tries to approve, Bob approves; a second candidate without approval meets the first in a canary."""
+    """Ana runs, tries to approve, Bob approves; a second candidate, whose recipe asks for no approval, waits too."""
     folder = tmp_path_factory.mktemp("approval")
     home = folder / "home"
     source = str(write_tickets(folder / "tickets.jsonl"))
@@ -52,6 +52,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
             ("approved", "bob", approve),
             ("run after approval", "ana", run),
             ("second run", "ana", second),
+            ("second approved", "bob", ("models", "approve", "tickets", "2", "--reason", "wording checked again")),
             ("ledger", "dave", ("ledger", "verify")),
             ("rolled back by a reader", "dave", ("models", "rollback", "tickets", "--reason", "no")),
         ):
@@ -97,7 +98,10 @@ def test_the_last_word_promotes_and_the_run_says_so(story: Story) -> None:
 def test_history_and_audit_name_the_same_version_and_digest(story: Story) -> None:
     """Of a decision between two promotions, and of the canary's: every link holds; replayed, the score is equal."""
     code, second = story.said["second run"]
-    assert (code, second["outcome"]) == (0, "promoted"), second
+    assert (code, second["outcome"]) == (4, "awaiting_approval"), second
+    assert "its recipe changes who decides" in second["reason"], "a recipe alone does not weaken the policy in force"
+    code, told = story.said["second approved"]
+    assert (code, told["outcome"]) == (0, "promoted"), told
     for arm, version in (("stable", "1"), ("canary", "2")):
         decision_id, moment = _decision(story.home, second["run_id"], arm)
         code, found, err = pilotline("audit", decision_id, "--replay", home=story.home)
