@@ -30,7 +30,7 @@ def add_models_verbs(models: Any, verb: Verb, show: Printer) -> None:
     told = verb(models, "history", "what happened to a model, or its champion at a time", _history(show))
     told.add_argument("--at", default=None, help="ISO 8601 time, UTC where it names no zone: the one champion of then")
     check = verb(models, "verify", "a version's files against their digest", _call(show, "verify", "name", "version"))
-    mend = verb(models, "repair", "make the registry's aliases follow the ledger", _call(show, "sync", "name"))
+    mend = verb(models, "repair", "make the registry's aliases follow the ledger", _call(show, "repair", "name"))
     card = verb(models, "card", "a version's model card, with its approvals of now", _card(show))
     for parser in (one, told, check, mend, card):
         parser.add_argument("name")

@@ -105,7 +105,6 @@ def sync(home: Home, name: str) -> dict[str, Any]:
 
     Raises:
         IntegrityError: the ledger is broken, or lacks what the registry saw of it; nothing is changed then.
-        UserError: there is no such model.
     """
     with _deciding(home, name) as (ledger, tracking):
         live = champion(name, ledger)
@@ -114,10 +113,22 @@ def sync(home: Home, name: str) -> dict[str, Any]:
                 f"model {name}: the ledger knows no champion but alias champion is version {alias}; "
                 "`pilotline ledger verify` first"
             )
-        if live is None and not tracking.versions(name):
-            raise UserError(f"model {name}: no version is registered; see `pilotline models list`")
         follow(name, ledger, tracking)
         return {"name": name, "champion": live.version if live else None}
+
+
+def repair(home: Home, name: str) -> dict[str, Any]:
+    """`sync` as a person asks for it: of a model that nobody registered there is nothing to repair.
+
+    Raises:
+        UserError: there is no such model. IntegrityError: as in `sync`.
+    """
+    from components.tracking.mlflow_tracking import Tracking
+
+    found = sync(home, name)
+    if found["champion"] is None and not Tracking.at(home).versions(name):
+        raise UserError(f"model {name}: no version is registered; see `pilotline models list`")
+    return found
 
 
 def verify(home: Home, name: str, version: str) -> dict[str, Any]:
