@@ -29,6 +29,7 @@ def main(root: Path, stages: list[int]) -> None:
         if rank.chief:
             save_file(tensors, root / f"stage-{stage}" / "weights.safetensors")
         rank.engine.wait()
+    rank.engine.close()  # a process that ends inside its group may be aborted by its communication threads
 
 
 if __name__ == "__main__":
