@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from components.core.ledger import Ledger
+from components.training import speed
 from tests.e2e.chain import killed_when, none_left, pilotline, records
 from tests.second_project.tickets import write_tickets
 
@@ -110,7 +111,8 @@ TIMED = {
     "evidence_digest",
     "ledger_hash",
 }
-MEASURED = {"tokens_per_second", "peak_rank_gib"}
+MEASURED = speed.MEASURED | {"peak_rank_gib"}
+OF_THIS_HOME = {"latency", "signature"}  # gate rules that observe a time, and the key that the home made itself
 ABOUT_THE_MACHINE = {"plan", "serving_memory", "training_set"}  # what was measured, and where the folder lies
 
 
@@ -119,6 +121,10 @@ def _timeless(kept: dict[str, Any]) -> dict[str, Any]:
     kept = {step: record for step, record in kept.items() if step not in ABOUT_THE_MACHINE}
     slim = {step: {k: v for k, v in record.items() if k not in TIMED} for step, record in kept.items()}
     slim["train"]["metrics"] = {k: v for k, v in slim["train"]["metrics"].items() if k not in MEASURED}
+    slim["register"]["gate"] = [
+        {k: v for k, v in rule.items() if k != "observed" or rule["rule"] not in OF_THIS_HOME}
+        for rule in slim["register"]["gate"]
+    ]
     slim["rollout"]["rules"] = [(rule["rule"], rule["outcome"]) for rule in slim["rollout"]["rules"]]
     slim["rollout"].pop("reason")
     slim["promote"].pop("reason")
