@@ -43,6 +43,8 @@ class Place:
 
     root: Path
     stack: LocalStack | None = None
+    wants: int = 30
+    """Canary requests before a stage may pass; a thousand is a stage that a test can interrupt."""
 
     def __post_init__(self) -> None:
         """Two models of other weights and the same prompt: they score alike, as the fake server scores the prompt."""
@@ -50,7 +52,8 @@ class Place:
             make_shell(self.root / f"model-{version}", note=version)
         self.dirs: dict[str, Path | None] = {"stable": self.root / "model-1", "candidate": self.root / "model-2"}
         self.digests = {role: model_digest(folder) for role, folder in self.dirs.items() if folder}
-        self.recipe = tiny_recipe(rollout=ROLLOUT)
+        self.rollout = ROLLOUT | {"min_canary_requests": self.wants}
+        self.recipe = tiny_recipe(rollout=self.rollout)
         given = rows(37)
         frame = pd.DataFrame(
             [row["features"] | {"shop": row["entities"]["shop"], "text": row["text"]} for row in given]
@@ -88,7 +91,7 @@ class Place:
     def run(self, **faults: str) -> RolloutReport:
         """Roll out on a stack of its own."""
         folders = [self.root / name for name in ("version", "set", "evidence", "report")]
-        self.stack = open_fake(self.root, faults, rollout=ROLLOUT)
+        self.stack = open_fake(self.root, faults, rollout=self.rollout)
         with closing(Ledger(self.home.ledger_url)) as ledger:
             opening: Any = lambda: self.stack  # noqa: E731
             return roll_out(self.recipe, *folders, opening, self.dirs, ledger, "run-1")
@@ -136,7 +139,7 @@ def test_a_controller_killed_in_traffic_leaves_no_process_and_the_next_one_passe
 @pytest.mark.parametrize("state", ["golden", "step 50 %"])
 def test_failure20_abort_takes_seconds_on_the_real_stack(tmp_path, state) -> None:
     """Seen from outside: the canary's weight is 0 within 3 s, the end is written, no request failed."""
-    place = Place(tmp_path)
+    place = Place(tmp_path, wants=1000)
     seconds: list[float] = []
 
     def ask() -> None:
@@ -157,7 +160,7 @@ def test_failure20_abort_takes_seconds_on_the_real_stack(tmp_path, state) -> Non
 
     asking = threading.Thread(target=ask)
     asking.start()
-    report = place.run(canary="slow:0.3" if state != "golden" else "")
+    report = place.run()
     asking.join()
     assert report.outcome == "rolled_back"
     assert "alice: too slow" in report.reason
