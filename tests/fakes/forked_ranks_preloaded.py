@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -16,6 +17,16 @@ from components.training.engine import _deepspeed
 
 _deepspeed()
 _ = spec_for("causal_lm").task, spec_for("causal_lm").preparation
+for _name in (  # what they load when they first need it: seconds of every rank that is forked
+    "deepspeed.runtime.zero.muon.muon_optimizer",
+    "deepspeed.runtime.zero.stage3",
+    "pandas",
+    "pyarrow.dataset",
+    "torch._inductor.compile_fx",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.llama.modeling_llama",
+):
+    importlib.import_module(_name)
 
 
 def nan_at_step_7() -> None:
