@@ -15,7 +15,7 @@ from components.rollout.verdict import CONTINUE, FAIL, INCONCLUSIVE, Judge, Verd
 
 SENTINEL_SECONDS = 5.0  # how often a canary under traffic is asked a few golden rows again
 SENTINEL_ROWS = 4
-MEMORY_SECONDS = 30.0  # how often the evidence of harm is kept within a stage
+MEMORY_SECONDS = 30.0  # how often the evidence is kept within a stage
 
 
 class Comparison:
@@ -78,7 +78,7 @@ class Comparison:
         return verdict
 
     def _keep(self) -> None:
-        """The evidence of harm outlives this controller, but for the last half minute of it."""
+        """The evidence outlives this controller, but for the last half minute of it."""
         if self._traffic.seconds - self._kept_at >= MEMORY_SECONDS:
             self._kept_at = self._traffic.seconds
             self._remember()

@@ -86,7 +86,7 @@ class Controller:
             self.stages.rules += [RuleResult(**rule) for rule in found.get("rules", [])]
             return Verdict(found["outcome"], found["rule"], found["text"])
         if (lost := len(self.journal.lost_in)) > MOST_LOST:
-            reason = f"{lost} controllers ended while they compared; each beginning is a new chance to err"
+            reason = f"{lost} controllers ended while they compared; look at what ends them, then run again"
             return self.stages.end(INCONCLUSIVE, "restarts", "start", reason)
         return None
 
@@ -156,9 +156,9 @@ class Controller:
         return self._full(passed)
 
     def _judge(self, steps: int) -> Judge:
-        """A new judge, or one that goes on with the evidence of harm that earlier controllers kept."""
+        """A new judge, or one that goes on with the evidence that earlier controllers kept."""
         ref = self.stages.ref
-        margins, digests = Margins.of(self.stages.recipe, len(self.journal.lost_in)), (ref.digest, ref.champion_digest)
+        margins, digests = Margins.of(self.stages.recipe), (ref.digest, ref.champion_digest)
         if memory := self.journal.memory():
             return Judge.resume(margins, steps, digests, memory)
         return Judge(margins, steps, digests)

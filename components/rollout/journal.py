@@ -4,7 +4,7 @@ Entries of kind `rollout` carry `rollout` (which one), `event` and what belongs 
 
 begin    a controller begins, or begins again; `start` counts them
 state    it enters `state`; the key holds start and state, so that entering twice writes once
-memory   evidence of harm within a stage, for the next controller
+memory   evidence within a stage, for the next controller
 passed   the stage of a state is proved, with its rules: it stands also where the controller ends later
 abort    a person asks for the way back; written without the lease, by whoever asks first
 end      how it ended, with the report: from then on the same rollout returns it
@@ -102,7 +102,7 @@ class Journal:
 
     @property
     def lost_in(self) -> tuple[str, ...]:
-        """The comparing stages in which earlier controllers ended: each lost its evidence, and spent error budget."""
+        """The comparing stages in which earlier controllers ended; what they had seen since the last memory is lost."""
         last: dict[int, str] = {}
         for entry in self._past:
             if entry.payload["event"] in ("state", "passed"):
@@ -147,17 +147,17 @@ class Journal:
         self.state = state
 
     def prove(self, state: str, text: str, rules: Sequence[RuleResult], memory: dict[str, Any] | None = None) -> None:
-        """A stage is proved; `memory` is the judge's evidence of harm until then."""
+        """A stage is proved; `memory` is the judge's evidence until then."""
         told = {"state": state, "text": text, "rules": [asdict(rule) for rule in rules], "memory": memory}
         self._write(f"passed:{state}", "passed", told)
 
     def remember(self, memory: dict[str, Any]) -> None:
-        """Keep the judge's evidence of harm within a stage."""
+        """Keep the judge's evidence within a stage."""
         self._kept += 1
         self._write(f"{self.start}:memory:{self._kept}", "memory", {"memory": memory})
 
     def memory(self) -> dict[str, Any] | None:
-        """The evidence of harm that earlier controllers kept last; None where there is none."""
+        """The evidence that earlier controllers kept last; None where there is none."""
         kept = [entry.payload["memory"] for entry in self._past if entry.payload.get("memory")]
         return kept[-1] if kept else None
 

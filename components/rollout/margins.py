@@ -20,7 +20,7 @@ BUDGET = {
     "auc": 0.05,
 }
 BAKE_REQUESTS = 600  # at 95/5 they leave stable enough to compare with
-MOST_LOST = 4  # controllers that ended while they compared; then the rollout is inconclusive
+MOST_LOST = 4  # controllers that ended while they compared: whatever ends them, a fifth is not better off
 SHADOW_SHARE = 0.2  # of every metric's budget; the steps share the rest
 LATENCY_LEVELS = {"latency_p50": 0.5, "latency_p95": 0.95}
 
@@ -84,13 +84,8 @@ class Margins:
         return 1 / self.alpha
 
     @classmethod
-    def of(cls, recipe: Recipe, lost: int = 0) -> Margins:
+    def of(cls, recipe: Recipe) -> Margins:
         """Read them from the recipe.
-
-        Args:
-            lost: how many controllers of this rollout ended while they compared. Evidence of harm outlives them, that
-                for a pass does not: a stage that is begun anew is a new chance to pass wrongly. Each further beginning
-                has half of the alpha before it, so that all together stay below twice the recipe's.
 
         Raises:
             UserError: a margin with which nothing could ever be proved, or no step that compares two versions.
@@ -124,7 +119,7 @@ class Margins:
             errors=rollout.error_margin,
             latency_ratio=rollout.latency_ratio,
             score_shift=rollout.score_shift,
-            alpha=rollout.alpha / 2**lost,
+            alpha=rollout.alpha,
             pairs=rollout.shadow_requests,
             canary_requests=rollout.min_canary_requests,
             threshold=recipe.serving.threshold,

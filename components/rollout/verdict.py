@@ -54,22 +54,26 @@ class Judge:
         self._harm, self._units = Harm(margins, steps), Units()
         self._before = Baseline()
         self.stage, self.weight, self._bake = "", 0, False
+        self._kept: dict[str, Any] = {}  # evidence for a pass of the stage in which an earlier controller ended
         self.objection: Decided | None = None
 
     def memory(self) -> dict[str, Any]:
-        """The evidence of harm as plain JSON: what a controller that is started anew must not forget.
+        """The evidence as plain JSON: what a controller that is started anew must not forget.
 
         With sticky draws also which units were seen, about 30 bytes each: their draws are known by then.
         """
-        memory = {"digests": list(self._digests), "steps": self._steps, "harm": self._harm.memory()}
+        proof = {"stage": self.stage, "tests": {name: test.value for name, test in self._proofs.items()}}
+        harm = self._harm.memory()
+        memory = {"digests": list(self._digests), "steps": self._steps, "harm": harm, "proof": proof}
         return memory | ({"units": dict(self._units.below)} if self.margins.sticky else {})
 
     @classmethod
     def resume(cls, margins: Margins, steps: int, digests: tuple[str, str], memory: Mapping[str, Any]) -> Self:
         """Go on from a memory, in a stage that is begun anew; other digests forget everything.
 
-        Evidence of harm is multiplied, so the guarantee holds for the whole rollout however often its controller
-        died; evidence for a pass is gathered afresh.
+        Evidence is multiplied, that of harm in all stages and that for a pass in the one that was interrupted, so that
+        the guarantees hold however often the controller died: what came after the last memory counts for neither. The
+        samples that a pass needs are counted afresh.
 
         Raises:
             IntegrityError: it is no memory of a judge, or of one with other steps.
@@ -81,6 +85,7 @@ class Judge:
             if memory.get("steps") != steps:
                 raise IntegrityError(f"rollout: its evidence is of {memory.get('steps')} steps, not {steps}; abort it")
             judge._harm.recall(memory["harm"])
+            judge._kept = dict(memory.get("proof") or {})
             judge._units = Units(memory.get("units"))
         return judge
 
@@ -92,11 +97,13 @@ class Judge:
         """Start the mirrored stage."""
         self._begin("shadow", 0, self._whole)
         self._proof: Comparison = ShadowTests(self.margins, "proof")
+        self._go_on()
 
     def begin_step(self, weight: int) -> None:
         """Start a step of split traffic at a weight in percent; evidence for a pass starts afresh."""
         self._begin(f"step {weight} %", weight, self._whole.of_step(self._harm.begin(weight)))
         self._proof = SplitTests(self.margins, "proof")
+        self._go_on()
 
     def begin_bake(self, weight: int) -> None:
         """Hold a weight after the last step: nothing more has to be proved, and evidence of harm goes on."""
@@ -109,6 +116,17 @@ class Judge:
         self._routing = ArmShare()
         self._timing = Timing(margins, weight == 0, self._before.seconds[weight == 0])
         self.tallies = Tallies(margins)
+
+    def _go_on(self) -> None:
+        """With what an earlier controller had proved of this very stage, once."""
+        if self._kept.get("stage") != self.stage:
+            return
+        try:
+            for name, test in self._proof.tests.items():
+                test.carry(float(self._kept["tests"][name]))
+            self._kept = {}
+        except (KeyError, TypeError, ValueError) as error:
+            raise IntegrityError(f"rollout: the evidence that was kept cannot be read ({error}); abort it") from error
 
     def add(self, seen: Observation) -> None:
         """Take in one request that has ended, in order of arrival."""
@@ -231,7 +249,7 @@ class Judge:
 
     @property
     def _proofs(self) -> dict[str, EProcess]:
-        return {} if self._bake else self._proof.tests
+        return {} if self._bake or not self.stage else self._proof.tests
 
     def _missing(self) -> list[str]:
         """What a pass still lacks; empty where nothing does."""

@@ -70,8 +70,8 @@ def test_a_pass_stays_a_pass_wherever_the_controller_is_killed(tmp_path, at, aft
 
 
 @pytest.mark.parametrize("at", PASSES[2:9])
-def test_evidence_for_a_pass_is_never_carried_over_a_death(tmp_path, at) -> None:
-    """The stage that was interrupted proves itself on requests of its second beginning alone."""
+def test_samples_for_a_pass_are_never_carried_over_a_death(tmp_path, at) -> None:
+    """The stage that was interrupted needs its requests again, whatever was proved of it before."""
     case = make_case(tmp_path, **BAKED)
     report, stack = _killed_and_again(case, at, True, GOOD)
     before = {e.payload["state"] for e in entries(case) if e.payload["event"] == "passed" and e.payload["start"] == 1}
@@ -108,7 +108,7 @@ def test_a_first_version_ends_the_same_wherever_the_controller_is_killed(tmp_pat
 
 
 def test_controllers_that_die_again_and_again_end_in_no_pass(tmp_path) -> None:
-    """After five deaths in a comparing stage it is inconclusive: each beginning would be a new chance to err."""
+    """After five deaths in a comparing stage it is inconclusive: something ends them."""
     case = make_case(tmp_path)
     for start in range(1, 6):
         run_and_die(case, f"{start}:shadow", True, {})

@@ -178,6 +178,25 @@ def test_evidence_of_harm_survives_the_death_of_its_controller():
     assert len(again.memory()["harm"]) == 2
 
 
+def test_evidence_for_a_pass_goes_on_in_the_interrupted_stage_alone_and_needs_its_samples_again():
+    """Half proved at 10 % when the controller died: the stages before are skipped, then it goes on where it was."""
+    judge = _judge(steps=2)
+    for begin in (judge.begin_shadow, lambda: judge.begin_step(10)):
+        begin()
+    for number in range(600):
+        judge.add(_seen("canary" if number % 10 == 0 else "stable", 0.1))
+    kept = judge.evidence_for("errors")
+    assert kept > 1.5
+    again = Judge.resume(design_margins(), 2, (CANDIDATE, STABLE), json.loads(json.dumps(judge.memory())))
+    again.begin_shadow()
+    assert again.evidence_for("errors") == 1.0
+    again.begin_step(10)
+    assert again.evidence_for("errors") == pytest.approx(kept)
+    assert again.tallies.samples(10) == 0
+    again.begin_step(50)
+    assert again.evidence_for("errors") == 1.0
+
+
 def test_a_sticky_draw_that_was_counted_before_the_controller_died_is_not_counted_again():
     """The same customers come back to the same step: their draws are known, only new ones are samples."""
     judge = _judge(sticky=True)
