@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from components.core.sections.base import Count, Natural, Positive, Section, Share
+from components.core.sections.cluster import ServingCluster
 
 
 class Serving(Section):
@@ -23,16 +24,22 @@ class Serving(Section):
         `last_known`: the entity's last features, and the last answer to the same question, of last_known_seconds.
     unknown_entity: nothing is known of it: `score` it all the same, `refuse` (422), or `fallback`.
     max_in_flight: requests worked on at once; more are answered 429.
+    canary_seconds: a drawn canary that has not answered by then is given up and stable is asked, never later than at
+        half of the time that is left; 0 waits for that half. Either way the canary's draw has failed.
+    stream_seconds: for a whole streamed answer; request_timeout_seconds is for its first byte and between two.
     """
 
     engine: Literal["auto", "vllm", "reference"] = "auto"
     backend: Literal["local", "kubernetes"] = "local"  # where replicas run: processes of this machine, or a cluster
+    cluster: ServingCluster = ServingCluster()
     threshold: Share = 0.5
     dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
     max_sequences: Count = 16
     kv_cache_gib: Positive = 1.0
     start_timeout_seconds: Positive = 300.0
     request_timeout_seconds: Positive = 10.0
+    canary_seconds: Annotated[float, Field(ge=0.0, le=3600.0)] = 0.0
+    stream_seconds: Annotated[float, Field(gt=0.0, le=86_400.0)] = 600.0
     keep_text: Literal["none", "hash", "plain", "encrypted"] = "none"
     subject: Annotated[str, Field(max_length=128)] = ""
     log_store: Annotated[str, Field(max_length=1024)] = ""
