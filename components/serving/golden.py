@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from components.core.errors import PilotlineError
-from components.serving.replica import Replica
+from components.core.protocols import Served
+from components.models.spec import Renderer
+from components.serving.replica import ReplicaSpec
 from components.serving.scoring import ARM_HEADER, COMPLETIONS, InvalidAnswerError, label_logprobs, scoring_request
 
 AT_ONCE = 4
@@ -15,7 +17,26 @@ AT_ONCE = 4
 Row = Mapping[str, object]
 
 
-def score_rows(replica: Replica, router_url: str, rows: Sequence[Row], timeout_seconds: float) -> list[float | None]:
+class Scored(Protocol):
+    """What is known of a replica, wherever it runs, to ask it for a score."""
+
+    @property
+    def spec(self) -> ReplicaSpec:
+        """What it serves, and as which arm."""
+        ...
+
+    @property
+    def renderer(self) -> Renderer:
+        """Makes its prompts."""
+        ...
+
+    @property
+    def served(self) -> Served:
+        """Its record."""
+        ...
+
+
+def score_rows(replica: Scored, router_url: str, rows: Sequence[Row], timeout_seconds: float) -> list[float | None]:
     """One calibrated score a row, None where the arm failed.
 
     Args:
@@ -31,7 +52,7 @@ def score_rows(replica: Replica, router_url: str, rows: Sequence[Row], timeout_s
         return list(pool.map(lambda row: _score(client, replica, row), rows))
 
 
-def _score(client: Any, replica: Replica, row: Row) -> float | None:
+def _score(client: Any, replica: Scored, row: Row) -> float | None:
     import httpx
 
     features: Any = row["features"]
