@@ -186,6 +186,8 @@ def _deepspeed() -> Any:
         import deepspeed
         import deepspeed.comm.comm  # brings deepspeed.comm.torch into sys.modules
 
+    with _uncompiled():
+        import deepspeed.runtime.zero.muon.muon_optimizer
     # Joining would compile a C++ shared-memory extension; without it DeepSpeed uses gloo and needs no compiler.
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
     return deepspeed
@@ -202,6 +204,19 @@ def _absent(module: str) -> Iterator[None]:
         yield
     finally:
         del sys.modules[module]
+
+
+@contextmanager
+def _uncompiled() -> Iterator[None]:
+    """Let nothing be prepared for compiling: Muon, unused here, would load torch's compiler into every rank (0.7 s)."""
+    from deepspeed.runtime import compiler
+
+    usual = compiler.compile
+    compiler.compile = lambda *_, **__: lambda function: function
+    try:
+        yield
+    finally:
+        compiler.compile = usual
 
 
 def _join(deepspeed: Any) -> tuple[int, int, torch.device]:

@@ -18,11 +18,9 @@ from components.training.engine import _deepspeed
 _deepspeed()
 _ = spec_for("causal_lm").task, spec_for("causal_lm").preparation
 for _name in (  # what they load when they first need it: seconds of every rank that is forked
-    "deepspeed.runtime.zero.muon.muon_optimizer",
     "deepspeed.runtime.zero.stage3",
     "pandas",
     "pyarrow.dataset",
-    "torch._inductor.compile_fx",
     "transformers.models.auto.modeling_auto",
     "transformers.models.llama.modeling_llama",
 ):
