@@ -12,7 +12,7 @@ from components.core.records import ContractVerdict, Evidence, HandOver, ModelRe
 from components.models.files import model_digest, read_signature
 from components.models.signing import SIGNATURE_FILE
 from components.registry.gate import Handed
-from components.registry.rescored import check_rescored
+from components.registry.rescored import check_rescored, check_test_rows
 from components.registry.trust import signer_of
 
 
@@ -53,7 +53,7 @@ def read_given(folders: Folders, trusted: Sequence[str], evaluation: str = "") -
 
     Raises:
         IntegrityError: bytes differ from their digests, records do not belong together, the evidence's AUC is not that
-            of its predictions, or a signature does not hold.
+            of its predictions, these are not of the test split's rows and labels, or a signature does not hold.
             A missing signature or verdict is left to the gate.
     """
     for folder in (folders.model, folders.training_set, folders.evidence, folders.clean, folders.handover):
@@ -68,6 +68,7 @@ def read_given(folders: Folders, trusted: Sequence[str], evaluation: str = "") -
     _same("the evidence and the training set", said.training_set_digest, rows.digest)
     _same("the evidence and the test rows", said.test_digest, rows.split("test").digest)
     check_rescored(folders.evidence, said)
+    check_test_rows(folders.evidence, folders.training_set, rows)
     handed = Handed(
         signed_by=signer_of(model_dir, signature, trusted),
         contract=_contract(folders.clean, rows, said),

@@ -1,15 +1,48 @@
-"""What the evidence claims, computed once more from the predictions that lie beside it."""
+"""What the evidence claims, computed once more from the predictions beside it, which have to be of the test rows."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
 
+from components.core.digest import file_digest
 from components.core.errors import IntegrityError
-from components.core.records import Evidence
+from components.core.records import Evidence, TrainingSetRef
 
 PREDICTIONS = "predictions.parquet"
 TOLERANCE = 1e-4  # of an AUC; a rank more or less among ten thousand pairs
+
+
+def check_test_rows(folder: Path, training_set: Path, rows: TrainingSetRef) -> None:
+    """The predictions are of exactly the test split's rows, each with the label that it has there.
+
+    Args:
+        folder: published evidence. training_set: published training set. rows: its record, which names the split's
+            bytes.
+
+    Raises:
+        IntegrityError: the split's file is not the one of the record, or a row or label is another one.
+    """
+    import pandas as pd
+
+    path, split = folder / PREDICTIONS, training_set / "test.parquet"
+    try:
+        found, named = file_digest(split), rows.split("test").digest
+        scored = pd.read_parquet(path, columns=["row_id", "label"]).set_index("row_id")["label"]
+        known = pd.read_parquet(split, columns=["row_id", "label"]).set_index("row_id")["label"]
+    except (OSError, ValueError, KeyError, StopIteration) as error:
+        raise IntegrityError(f"{path}: cannot be held against {split} ({type(error).__name__})") from error
+    if found != named:
+        raise IntegrityError(f"{split}: has digest {found[:12]}, its record says {named[:12]}; featurise again")
+    if len(foreign := scored.index.difference(known.index)):
+        raise IntegrityError(f"{path}: row {foreign[0]!r} is no row of the test split; evaluate again")
+    if len(left_out := known.index.difference(scored.index)):
+        raise IntegrityError(f"{path}: row {left_out[0]!r} of the test split is not scored; evaluate again")
+    if len(scored) != len(known) or not scored.index.is_unique:
+        raise IntegrityError(f"{path}: a row is there twice; evaluate again")
+    wrong = scored.index[scored.to_numpy() != known.reindex(scored.index).to_numpy()]
+    if len(wrong):
+        raise IntegrityError(f"{path}: row {wrong[0]!r} has another label than the test split; evaluate again")
 
 
 def check_rescored(folder: Path, said: Evidence) -> None:

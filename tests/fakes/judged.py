@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from components.core.digest import value_digest
+from components.core.digest import file_digest, value_digest
 from components.core.ledger import Ledger
 from components.core.publish import publishing
 from components.core.recipe import Recipe, parse_recipe
@@ -90,34 +90,40 @@ def publish_training_set(folder: Path, rows: int = 300, seed: int = 0, **frames:
         "validation": training_rows(rows // 3, seed + 1, start=rows),
         "test": training_rows(rows // 2, seed + 2, start=2 * rows),
     } | frames
-    splits = tuple(
-        SplitRef(
-            name=name,
-            rows=len(frame),
-            positives=int(frame["label"].sum()),
-            digest=value_digest([name, seed, frame["row_id"].tolist(), frame["label"].tolist()]),
-            time_min="2023-01-01T00:00:00+00:00",
-            time_max="2023-02-01T00:00:00+00:00",
-        )
-        for name, frame in made.items()
-    )
-    ref = TrainingSetRef(
-        digest=value_digest([split.digest for split in splits]),
-        snapshot_digest="5" * 64,
-        clean_digest="c" * 64,
-        feature_repo="repo",
-        feature_service="s",
-        features=FEATURES,
-        entities=("who",),
-        as_of="2023-03-01T00:00:00+00:00",
-        embargo_days=30,
-        splits=splits,
-    )
     with publishing(folder) as staging:
         for name, frame in made.items():
             frame.to_parquet(staging / f"{name}.parquet", index=False)
+        splits = tuple(
+            SplitRef(
+                name=name,
+                rows=len(frame),
+                positives=int(frame["label"].sum()),
+                digest=file_digest(staging / f"{name}.parquet"),
+                time_min="2023-01-01T00:00:00+00:00",
+                time_max="2023-02-01T00:00:00+00:00",
+            )
+            for name, frame in made.items()
+        )
+        ref = TrainingSetRef(
+            digest=value_digest([split.digest for split in splits]),
+            snapshot_digest="5" * 64,
+            clean_digest="c" * 64,
+            feature_repo="repo",
+            feature_service="s",
+            features=FEATURES,
+            entities=("who",),
+            as_of="2023-03-01T00:00:00+00:00",
+            embargo_days=30,
+            splits=splits,
+        )
         ref.write(staging)
     return ref
+
+
+def judged_rows(rows: int = 500, positives: int = 60) -> pd.DataFrame:
+    """Test rows that `good_evidence` is about: the ids and labels of its `predictions_of`."""
+    labels = np.repeat([0, 1], [rows - positives, positives]).astype(np.int8)
+    return training_rows(rows, 2).assign(row_id=[f"p{at}" for at in range(rows)], label=labels)
 
 
 def publish_model(folder: Path, rows: TrainingSetRef, weight: float = 5.0, run: str = "") -> ModelRef:

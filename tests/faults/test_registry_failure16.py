@@ -18,7 +18,14 @@ from components.core.ledger import Ledger
 from components.registry.champions import champion
 from components.registry.promote import promote
 from components.tracking.mlflow_tracking import Tracking
-from tests.fakes.judged import ledger_of, publish_evidence, publish_training_set, rollout_report, small_recipe
+from tests.fakes.judged import (
+    judged_rows,
+    ledger_of,
+    publish_evidence,
+    publish_training_set,
+    rollout_report,
+    small_recipe,
+)
 from tests.fakes.mlflow_http import MlflowHttp
 from tests.fakes.registering import publish_signed_model, publish_verdicts, register_in
 
@@ -31,7 +38,7 @@ class Place:
 
     def __init__(self, root: Path, server: MlflowHttp) -> None:
         self.root, self.server, self.ledger = root, server, ledger_of(root)
-        rows = publish_training_set(root / "rows", rows=30)
+        rows = publish_training_set(root / "rows", rows=30, test=judged_rows())
         publish_evidence(root / "evidence", publish_signed_model(root / "model", rows), rows)
         publish_verdicts(root, rows)
         self.served: dict[str, bytes] = {}
@@ -139,7 +146,7 @@ def test_failure16_what_is_served_is_untouched_by_a_registry_that_breaks(place: 
     folder = place.root / "models" / first.digest
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     entries = place.ledger.entries()
-    rows = publish_training_set(place.root / "rows", rows=30)
+    rows = publish_training_set(place.root / "rows", rows=30, test=judged_rows())
     other = publish_signed_model(place.root / "model", rows, weight=2.0)
     champion_part = {"champion_version": "1", "champion": {}}
     publish_evidence(place.root / "evidence", other, rows, **champion_part)

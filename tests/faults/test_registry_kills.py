@@ -18,6 +18,7 @@ from components.registry.promote import promote
 from components.registry.store import is_kept
 from tests.fakes.fake_tracking import FakeTracking
 from tests.fakes.judged import (
+    judged_rows,
     ledger_of,
     publish_evidence,
     publish_training_set,
@@ -88,7 +89,7 @@ class Place:
     def __init__(self, root: Path) -> None:
         self.root, self.tracking, self.ledger = root, FakeTracking(root / "models"), ledger_of(root)
         run = self.tracking.start("triage", "run", "k", {}, {})
-        rows = publish_training_set(root / "rows", rows=30)
+        rows = publish_training_set(root / "rows", rows=30, test=judged_rows())
         publish_evidence(root / "evidence", publish_signed_model(root / "model", rows, run=run), rows)
         publish_verdicts(root, rows)
 

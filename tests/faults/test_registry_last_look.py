@@ -19,7 +19,14 @@ from components.registry.champions import champion
 from components.registry.promote import promote
 from components.registry.trust import withdraw
 from tests.fakes.fake_tracking import FakeTracking
-from tests.fakes.judged import ledger_of, publish_evidence, publish_training_set, rollout_report, small_recipe
+from tests.fakes.judged import (
+    judged_rows,
+    ledger_of,
+    publish_evidence,
+    publish_training_set,
+    rollout_report,
+    small_recipe,
+)
 from tests.fakes.registering import public_key, publish_signed_model, publish_verdicts, register_in
 
 NAME = "triage"
@@ -32,7 +39,7 @@ class Place:
         self.root, self.models = root, root / "models"
         self.tracking, self.ledger = FakeTracking(self.models), ledger_of(root)
         run = self.tracking.start(NAME, "run", "k1", {}, {})
-        rows = publish_training_set(root / "rows", rows=60)
+        rows = publish_training_set(root / "rows", rows=60, test=judged_rows())
         model = publish_signed_model(root / "model", rows, run=run)
         publish_verdicts(root, rows)
         publish_evidence(root / "evidence", model, rows)

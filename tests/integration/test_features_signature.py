@@ -31,6 +31,7 @@ from components.serving.deciding import Decider
 from tests.fakes.fake_tracking import FakeTracking
 from tests.fakes.judged import (
     FEATURES,
+    judged_rows,
     model_ref,
     publish_evidence,
     publish_model,
@@ -146,7 +147,7 @@ def test_evaluation_refuses_another_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("change", "words"), OTHERS)
 def test_registration_refuses(tmp_path: Path, change: dict[str, Any], words: str) -> None:
     """No version, no ledger entry."""
-    rows = publish_training_set(tmp_path / "set")
+    rows = publish_training_set(tmp_path / "set", test=judged_rows())
     publish_model(tmp_path / "model", rows)
     sign_published(tmp_path / "model", rows, change)
     publish_evidence(tmp_path / "evidence", ModelRef.read(tmp_path / "model"), rows)

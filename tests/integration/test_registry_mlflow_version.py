@@ -15,7 +15,7 @@ from components.models.files import model_digest
 from components.registry import models
 from components.registry.register import Place, register
 from components.tracking.mlflow_tracking import Tracking
-from tests.fakes.judged import publish_evidence, publish_training_set, small_recipe
+from tests.fakes.judged import judged_rows, publish_evidence, publish_training_set, small_recipe
 from tests.fakes.registering import folders, public_key, publish_signed_model, publish_verdicts
 
 
@@ -26,7 +26,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     home = Home.at(root)
     tracking = Tracking.at(home)
     run = tracking.start("triage", "run", "k", {}, {})
-    rows = publish_training_set(root / "rows", rows=60)
+    rows = publish_training_set(root / "rows", rows=60, test=judged_rows())
     model = publish_signed_model(root / "model", rows, run=run)
     publish_verdicts(root, rows)
     publish_evidence(root / "evidence", model, rows)

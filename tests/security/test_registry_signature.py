@@ -17,7 +17,7 @@ from components.registry import models
 from components.registry.register import Place, register
 from components.registry.trust import check_before_serving, pin_first, trust, trusted_keys, withdraw
 from tests.fakes.fake_tracking import FakeTracking
-from tests.fakes.judged import ledger_of, publish_evidence, publish_training_set, small_recipe
+from tests.fakes.judged import judged_rows, ledger_of, publish_evidence, publish_training_set, small_recipe
 from tests.fakes.registering import (
     folders,
     public_key,
@@ -35,7 +35,7 @@ class Candidate:
     def __init__(self, root: Path) -> None:
         self.root, self.home = root, Home.at(root)
         self.ledger, self.tracking = Ledger(self.home.ledger_url), FakeTracking(root / "models")
-        self.rows = publish_training_set(root / "rows", rows=60)
+        self.rows = publish_training_set(root / "rows", rows=60, test=judged_rows())
         self.model = publish_signed_model(root / "model", self.rows)
         publish_verdicts(root, self.rows)
         publish_evidence(root / "evidence", self.model, self.rows)

@@ -27,6 +27,7 @@ from tests.fakes.judged import (
     digest_of,
     good_evidence,
     interval,
+    judged_rows,
     ledger_of,
     predictions_of,
     publish_evidence,
@@ -50,7 +51,7 @@ class Room:
         self.tracking = FakeTracking(root / "models")
         self.ledger = ledger_of(root)
         self.run = self.tracking.start("triage", "run", "k1", {}, {})
-        self.rows: TrainingSetRef = publish_training_set(root / "rows", rows=60)
+        self.rows: TrainingSetRef = publish_training_set(root / "rows", rows=60, test=judged_rows())
         self.model: ModelRef = publish_signed_model(root / "model", self.rows, run=self.run)
         publish_verdicts(root, self.rows)
         self.evidence: Evidence = publish_evidence(root / "evidence", self.model, self.rows)
@@ -124,7 +125,7 @@ def test_new_evidence_or_policy_of_the_same_model_is_a_new_version(room: Room) -
     """A version is a model with its judgement."""
     room.register()
     assert room.register(recipe=small_recipe(gate={"min_auc": 0.8})).version == "2"
-    room.evidence = publish_evidence(room.root / "evidence", room.model, room.rows, positives=61)
+    room.evidence = publish_evidence(room.root / "evidence", room.model, room.rows, test_window_uses=1)
     assert room.register().version == "3"
 
 
@@ -594,3 +595,38 @@ def test_evidence_is_computed_once_more_from_its_predictions(room: Room, what: s
     with pytest.raises(IntegrityError, match="evaluate again"):
         room.register()
     assert room.tracking.versions(NAME) == []
+
+
+@pytest.mark.parametrize("what", ["other rows", "a row less", "labels that flatter", "a test split sealed anew"])
+def test_the_predictions_are_of_the_test_split_and_of_nothing_else(room: Room, what: str) -> None:
+    """Sealed anew with numbers that agree with one another: rows and labels are held against the training set."""
+    frame, claimed = predictions_of(room.evidence), room.evidence
+    if what == "other rows":
+        frame["row_id"] = [f"easy{at}" for at in range(len(frame))]
+    elif what == "a row less":
+        frame, claimed = frame.iloc[1:], replace(claimed, rows=claimed.rows - 1)
+    elif what == "labels that flatter":
+        frame["label"] = (frame["score"].rank(ascending=False) <= claimed.positives).astype("int8")
+    else:
+        test = judged_rows().assign(label=lambda rows: rows["label"].to_numpy()[::-1])
+        with publishing(room.root / "rows") as staging:
+            for split in ("train", "validation"):
+                (staging / f"{split}.parquet").write_bytes((room.root / "rows" / f"{split}.parquet").read_bytes())
+            test.to_parquet(staging / "test.parquet", index=False)
+            room.rows.write(staging)
+        frame["label"] = frame["label"].to_numpy()[::-1]
+    auc = roc_auc_score(frame["label"], frame["score"])
+    claimed = replace(claimed, metrics=claimed.metrics | {"auc": interval(float(auc), claimed.rows)})
+    with publishing(room.root / "evidence") as staging:
+        claimed.write(staging)
+        frame.to_parquet(staging / "predictions.parquet", index=False)
+    named = {
+        "other rows": "'easy0' is no row",
+        "a row less": "'p0' of the test split is not scored",
+        "labels that flatter": "another label",
+        "a test split sealed anew": "featurise again",
+    }
+    with pytest.raises(IntegrityError, match=named[what]):
+        room.register()
+    assert room.tracking.versions(NAME) == []
+    assert room.ledger.entries("candidate") == []

@@ -29,6 +29,7 @@ from tests.fakes.gating import full_evidence
 from tests.fakes.judged import (
     GROUP,
     interval,
+    judged_rows,
     publish_evidence,
     publish_training_set,
     rollout_report,
@@ -58,7 +59,7 @@ class Room:
         self.ledger, self.tracking = Ledger(self.home.ledger_url), FakeTracking(root / "models")
         self.recipe = small_recipe(card=CARD, **sections)
         self.run = self.tracking.start("triage", "run", "k", {}, {})
-        self.rows = publish_training_set(root / "rows", rows=60)
+        self.rows = publish_training_set(root / "rows", rows=60, test=judged_rows())
         self.model = publish_signed_model(root / "model", self.rows, run=self.run)
         publish_verdicts(root, self.rows)
         full = full_evidence()
