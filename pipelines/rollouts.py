@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 from components.core.errors import PolicyRefusal, TransientError, UserError
@@ -37,12 +37,14 @@ def status(home: Home, name: str = "") -> dict[str, Any]:
 def abort(home: Home, reason: str, who: str | None = None, name: str = "") -> dict[str, Any]:
     """Return all traffic to stable from whatever state, and wait until it is so.
 
-    A living controller sees the request within a second and goes the way back. Where none lives its processes are found
-    and ended, the champion that `pilotline serve` serves is looked at, and the end is recorded here.
+    A living controller sees the request within a second and goes the way back. Where none lives, what it left in front
+    of users is turned back to stable from here, after stable answered; where nothing of it answers, its processes are
+    ended and the champion that `pilotline serve` serves is looked at. The end is recorded here.
 
     Raises:
         UserError: no rollout is under way. PolicyRefusal: it is over already.
-        TransientError: its controller lives and did not end it within two minutes.
+        TransientError: its controller lives and did not end it within two minutes; or none lives and stable, which it
+            left, does not answer or did not get the traffic. The way back stays asked for.
     """
     person = identify(who)
     with closing(Ledger(home.ledger_url)) as ledger:
@@ -86,26 +88,36 @@ def _until_ended(home: Home, ledger: Ledger, about: book.About) -> dict[str, Any
 
 
 def _end_alone(home: Home, ledger: Ledger, about: book.About) -> None:
-    """No controller lives: end what it left, look at stable, record the end."""
-    with suppress(TransientError), book.hold(ledger, about, (), wait=0.0) as journal:
+    """No controller lives: turn back what it left, record the end."""
+    with ExitStack() as holding:
+        try:
+            journal = holding.enter_context(book.hold(ledger, about, (), wait=0.0))
+        except TransientError:  # one began just now: it sees the request itself
+            return
         if journal.report is not None or (asked := journal.abort()) is None:
             return
-        ended = _end_processes(home)
-        stable = _stable_health(home)
         stage = journal.state or "start"
-        processes = f"its {len(ended)} processes were ended" if ended else "none of its processes was left"
         why = (
-            f"FAIL, {stage}, aborted: asked for by {asked.who}: {asked.reason}; the controller was dead, {processes}; "
-            f"{stable}; all traffic on stable"
+            f"FAIL, {stage}, aborted: asked for by {asked.who}: {asked.reason}; the controller was dead, "
+            f"{_turn_back(home, about)}"
         )
         rule = RuleResult(rule="aborted", outcome="fail", observed=None, limit=None, subject=stage, reason=asked.reason)
         journal.leave(why, "rolled_back", (rule,))
 
 
-def _end_processes(home: Home) -> list[int]:
-    """End what the dead controller's run left; where another run is active in this home they may be its own."""
+def _turn_back(home: Home, about: book.About) -> str:
+    """Traffic to stable where something answers, else end what is left of the run; what was done, for people.
+
+    Where another run is active in this home the processes may be its own, and it ended what was there before.
+    """
+    from pipelines.rollout_orphans import to_stable
+
     with _no_run(home) as free:
-        return end_leftovers(home.root) if free else []
+        if free and (done := to_stable(home, about)):
+            return done
+        ended = end_leftovers(home.root) if free else []
+    processes = f"its {len(ended)} processes were ended" if ended else "none of its processes was left"
+    return f"{processes}; {_stable_health(home)}; all traffic on stable"
 
 
 def _stable_health(home: Home) -> str:
