@@ -28,6 +28,7 @@ from components.serving.router.interface import Backend
 
 LOOK_SECONDS = 0.5
 DRAIN_SECONDS = 30.0
+REPLICAS = "app.kubernetes.io/name=pilotline-model"
 BROKEN = IntegrityError.exit_code  # of the init container: the digest does not hold
 
 
@@ -54,6 +55,35 @@ class KubernetesReplicas:
         replica.create(objects)
         return replica
 
+    def adopt(self, spec: ReplicaSpec) -> KubernetesReplica:
+        """One that an earlier controller launched and saw ready; nothing is asked of the cluster."""
+        replica = KubernetesReplica(self._api, self._cluster, spec, self._look)
+        replica.was_ready = True
+        return replica
+
+    def names(self) -> list[str]:
+        """Names of all replicas' Deployments in the namespace."""
+        from kubernetes import client
+
+        apps, namespace = client.AppsV1Api(self._api), self._cluster.namespace
+        found = call(
+            f"Deployments of {namespace}",
+            lambda: apps.list_namespaced_deployment(namespace, label_selector=REPLICAS, _request_timeout=CALL_SECONDS),
+        )
+        return sorted(one.metadata.name for one in found.items)
+
+    def remove(self, name: str) -> None:
+        """Delete a Deployment by its name, and with it what it owns; its pods drain themselves."""
+        from kubernetes import client
+
+        apps, namespace = client.AppsV1Api(self._api), self._cluster.namespace
+        options = client.V1DeleteOptions(propagation_policy="Background")
+        with suppress(NotFoundError):
+            call(
+                f"Deployment {namespace}/{name}",
+                lambda: apps.delete_namespaced_deployment(name, namespace, body=options, _request_timeout=CALL_SECONDS),
+            )
+
 
 class KubernetesReplica:
     """One Deployment and what it owns."""
@@ -64,10 +94,9 @@ class KubernetesReplica:
         self.spec, self.name = spec, replica_name(spec)
         self._cluster, self._look, self._namespace = cluster, look_seconds, cluster.namespace
         self._apps, self._core = client.AppsV1Api(api), client.CoreV1Api(api)
-        self._policy, self._scaling = client.PolicyV1Api(api), client.AutoscalingV2Api(api)
         self._client = client
         self._what = f"Deployment {cluster.namespace}/{self.name}"
-        self._started, self._was_ready = time.monotonic(), False
+        self._started, self.was_ready, self._stopped = time.monotonic(), False, False
 
     @property
     def backend(self) -> Backend:
@@ -96,7 +125,7 @@ class KubernetesReplica:
         if found is None:
             return False
         ready = (found.status.ready_replicas if found.status else 0) or 0
-        return ready > 0 or not self._was_ready
+        return ready > 0 or not self.was_ready
 
     def create(self, objects: list[Object]) -> None:
         """Create what is not there yet; the Deployment owns the rest, so that deleting it deletes all."""
@@ -115,12 +144,14 @@ class KubernetesReplica:
         def settled() -> bool:
             nonlocal ended
             ended = self._broken()
-            return bool(ended) or self._is_ready()
+            return bool(ended) or self._is_ready() or self._gone()
 
         left = max(0.0, limit - (time.monotonic() - self._started))
         ready = wait_until(settled, left, every=self._look)
+        if ready and not ended and self._gone():
+            raise TransientError(f"{self._what}: was {'stopped' if self._stopped else 'deleted'} before it was ready")
         if ready and not ended:
-            self._was_ready = True
+            self.was_ready = True
             return self.served
         reasons = self._reasons() or "no pod says why"
         self.stop(lambda: 0)
@@ -134,6 +165,7 @@ class KubernetesReplica:
     def stop(self, in_flight: Callable[[], int | None]) -> None:
         """Wait for the router where it tells, then delete; each pod drains itself before SIGTERM."""
         wait_until(lambda: not in_flight(), DRAIN_SECONDS, every=0.05)
+        self._stopped = True
         found = self._deployment()
         if found is not None:
             conditions = self._client.V1Preconditions(uid=found.metadata.uid)
@@ -148,32 +180,44 @@ class KubernetesReplica:
             raise TransientError(f"{self._what}: its pods have not ended; see `kubectl get pods -n {self._namespace}`")
 
     def _create(self, body: Object) -> Any:
-        kind = body["kind"]
-        verbs = {
-            "Deployment": (self._apps.create_namespaced_deployment, self._apps.read_namespaced_deployment),
-            "ConfigMap": (self._core.create_namespaced_config_map, self._core.read_namespaced_config_map),
-            "Service": (self._core.create_namespaced_service, self._core.read_namespaced_service),
-            "PodDisruptionBudget": (
-                self._policy.create_namespaced_pod_disruption_budget,
-                self._policy.read_namespaced_pod_disruption_budget,
-            ),
-            "HorizontalPodAutoscaler": (
-                self._scaling.create_namespaced_horizontal_pod_autoscaler,
-                self._scaling.read_namespaced_horizontal_pod_autoscaler,
-            ),
-        }
-        create, read = verbs[kind]
-        what = f"{kind} {self._namespace}/{self.name}"
+        create, read = self._verbs(body)
+        what = f"{body['kind']} {self._namespace}/{self.name}"
         try:
-            return call(what, lambda: create(self._namespace, body, _request_timeout=CALL_SECONDS))
+            return call(what, create)
         except ConflictError:
-            found = call(what, lambda: read(self.name, self._namespace, _request_timeout=CALL_SECONDS))
+            found = call(what, read)
         wanted = body["metadata"]["annotations"][RENDERED_ANNOTATION]
         owners = [one["uid"] for one in body["metadata"].get("ownerReferences", [])]
-        theirs = [one.uid for one in found.metadata.owner_references or []]
-        if (found.metadata.annotations or {}).get(RENDERED_ANNOTATION) != wanted or owners != theirs:
+        if _marks(found) != (wanted, owners):
             raise TransientError(f"{what}: is there with other settings or another owner; stop that replica first")
         return found
+
+    def _verbs(self, body: Object) -> tuple[Callable[[], Any], Callable[[], Any]]:
+        """How an object is created and read."""
+        apps, core, kind = self._apps, self._core, body["kind"]
+        about = {"_request_timeout": CALL_SECONDS}
+        if kind == "ScaledObject":
+            custom = self._client.CustomObjectsApi(apps.api_client)
+            where = (*body["apiVersion"].split("/"), self._namespace, "scaledobjects")
+            return (
+                lambda: custom.create_namespaced_custom_object(*where, body, **about),
+                lambda: custom.get_namespaced_custom_object(*where, self.name, **about),
+            )
+        policy, scaling = self._client.PolicyV1Api(apps.api_client), self._client.AutoscalingV2Api(apps.api_client)
+        create, read = {
+            "Deployment": (apps.create_namespaced_deployment, apps.read_namespaced_deployment),
+            "ConfigMap": (core.create_namespaced_config_map, core.read_namespaced_config_map),
+            "Service": (core.create_namespaced_service, core.read_namespaced_service),
+            "PodDisruptionBudget": (
+                policy.create_namespaced_pod_disruption_budget,
+                policy.read_namespaced_pod_disruption_budget,
+            ),
+            "HorizontalPodAutoscaler": (
+                scaling.create_namespaced_horizontal_pod_autoscaler,
+                scaling.read_namespaced_horizontal_pod_autoscaler,
+            ),
+        }[kind]
+        return lambda: create(self._namespace, body, **about), lambda: read(self.name, self._namespace, **about)
 
     def _deployment(self) -> Any | None:
         try:
@@ -189,6 +233,9 @@ class KubernetesReplica:
         if found is None or status is None or (status.observed_generation or 0) < found.metadata.generation:
             return False
         return (status.ready_replicas or 0) >= found.spec.replicas
+
+    def _gone(self) -> bool:
+        return self._stopped or self._deployment() is None
 
     def _pods(self) -> list[Any]:
         selector = f"app.kubernetes.io/instance={self.name}"
@@ -217,6 +264,17 @@ class KubernetesReplica:
 
     def _ask(self, request: Callable[[], Any]) -> Any:
         return call(self._what, request)
+
+
+def _marks(found: Any) -> tuple[str, list[str]]:
+    """By what settings an object was made, and who owns it; custom kinds are plain values."""
+    if isinstance(found, dict):
+        about = found["metadata"]
+        owners = [one["uid"] for one in about.get("ownerReferences", [])]
+        return str(about.get("annotations", {}).get(RENDERED_ANNOTATION)), owners
+    about = found.metadata
+    owners = [one.uid for one in about.owner_references or []]
+    return str((about.annotations or {}).get(RENDERED_ANNOTATION)), owners
 
 
 def _ends(statuses: Any) -> list[Any]:

@@ -23,6 +23,7 @@ SPARE_SECONDS = 20  # for the server to end by itself after the drain
 PROBE_PERIOD_SECONDS = 5
 USER = 10001
 QUEUE_METRIC = "vllm:num_requests_waiting"
+SLOWLY_DOWN = {"scaleDown": {"stabilizationWindowSeconds": 600}}
 
 Object = dict[str, Any]
 
@@ -45,8 +46,8 @@ class ClusterServing:
     """The cluster's side of serving, the same for every version.
 
     `longest_request_seconds` is the router's own limit; the grace period is longer. With `most_replicas` above
-    `replicas` a HorizontalPodAutoscaler follows the requests that wait in vLLM's queue, so many a replica; the cluster
-    needs an adapter that serves Prometheus' `vllm:num_requests_waiting` as a metric of pods.
+    `replicas` an autoscaler follows the requests that wait in vLLM's queue, so many a replica: `hpa` needs an adapter
+    that serves Prometheus' `vllm:num_requests_waiting` as a metric of pods, `keda` asks Prometheus itself.
     """
 
     namespace: str
@@ -60,6 +61,8 @@ class ClusterServing:
     most_replicas: int = 1
     waiting_per_replica: int = 4
     account: str = "pilotline-model"
+    autoscaler: str = "hpa"
+    prometheus_url: str = ""
 
 
 def replica_name(spec: ReplicaSpec) -> str:
@@ -94,24 +97,46 @@ def render(cluster: ClusterServing, spec: ReplicaSpec, served_names: Sequence[st
          "spec": budget | {"selector": {"matchLabels": labels}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}},
     ]  # fmt: skip
     if cluster.most_replicas > cluster.replicas:
-        kind = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
-        objects.append(kind | {"metadata": about, "spec": _autoscaler(cluster, name)})
+        objects.append(_keda(cluster, about) if cluster.autoscaler == "keda" else _autoscaler(cluster, about))
     rendered = hashlib.sha256(json.dumps(objects, sort_keys=True).encode()).hexdigest()
     about["annotations"] = {DIGEST_ANNOTATION: spec.digest, RENDERED_ANNOTATION: rendered}
     return objects
 
 
-def _autoscaler(cluster: ClusterServing, name: str) -> Object:
+def _autoscaler(cluster: ClusterServing, about: Object) -> Object:
     """Up at once, down after ten quiet minutes: a replica takes minutes to start."""
     target = {"type": "AverageValue", "averageValue": str(cluster.waiting_per_replica)}
     waiting = {"metric": {"name": QUEUE_METRIC}, "target": target}
-    return {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": about["name"]},
         "minReplicas": cluster.replicas,
         "maxReplicas": cluster.most_replicas,
         "metrics": [{"type": "Pods", "pods": waiting}],
-        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 600}},
+        "behavior": SLOWLY_DOWN,
     }
+    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": about, "spec": spec}
+
+
+def _keda(cluster: ClusterServing, about: Object) -> Object:
+    """The same by KEDA, which makes the HorizontalPodAutoscaler; never to zero, that would be an outage."""
+    pods = f'namespace="{cluster.namespace}",pod=~"{about["name"]}-.*"'
+    trigger = {
+        "type": "prometheus",
+        "metadata": {
+            "serverAddress": cluster.prometheus_url,
+            "query": f"sum({QUEUE_METRIC}{{{pods}}})",
+            "threshold": str(cluster.waiting_per_replica),
+        },
+    }
+    spec = {
+        "scaleTargetRef": {"name": about["name"]},
+        "minReplicaCount": cluster.replicas,
+        "maxReplicaCount": cluster.most_replicas,
+        "pollingInterval": 15,
+        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": SLOWLY_DOWN}},
+        "triggers": [trigger],
+    }
+    return {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": about, "spec": spec}
 
 
 def _labels(spec: ReplicaSpec) -> dict[str, str]:

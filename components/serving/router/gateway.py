@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from components.core.errors import PilotlineError, PolicyRefusal, TransientError, one_line
+from components.core.errors import PilotlineError, PolicyRefusal, TransientError, UserError, one_line
 from components.core.processes import wait_until
 from components.serving.cluster import CALL_SECONDS, FIELD_MANAGER, ConflictError, call
 from components.serving.control import CANARY, STABLE
@@ -184,6 +184,28 @@ class HttpRoute:
             raise TransientError(f"{self._what}: {reason} after {self._accept:.0f} s; see `kubectl describe httproute`")
 
 
+def gateway_url(api: Any, namespace: str, name: str, listener: str) -> str:
+    """Where callers in the cluster reach a Gateway's listener, by the address in its status.
+
+    Raises:
+        NotFoundError: no such Gateway. UserError: it has no such listener.
+        TransientError: no controller gave it an address yet.
+    """
+    from kubernetes import client
+
+    what, where = f"Gateway {namespace}/{name}", (GROUP, VERSION, namespace, "gateways", name)
+    ask = client.CustomObjectsApi(api).get_namespaced_custom_object
+    found: Any = call(what, lambda: ask(*where, _request_timeout=CALL_SECONDS))
+    ports = [one["port"] for one in found["spec"].get("listeners", []) if one["name"] == listener]
+    if not ports:
+        raise UserError(f"{what}: has no listener {listener}; apply deploy/kubernetes/serving, or set serving.cluster")
+    told = found.get("status", {}).get("addresses", [])
+    if not told:
+        raise TransientError(f"{what}: has no address yet; does its class have a controller (`kubectl describe`)?")
+    host = str(told[0]["value"])
+    return f"http://{f'[{host}]' if ':' in host else host}:{ports[0]}"
+
+
 def _split(found: Route) -> Split:
     """Arms and weights of the route; a new one has the API server's default rule, which sends nobody anywhere."""
     rules = found["spec"].get("rules") or []
@@ -240,4 +262,4 @@ def _told(rules: Any) -> str:
     return ", ".join(f"{arm} {split.weights[arm]} % to {where[arm]}" for arm in where)
 
 
-__all__ = ["ALL_ON_STABLE", "Backend", "HttpRoute", "acceptance"]
+__all__ = ["ALL_ON_STABLE", "Backend", "HttpRoute", "acceptance", "gateway_url"]
