@@ -19,6 +19,8 @@ from components.core.errors import IntegrityError, PilotlineError, TransientErro
 from components.core.home import Home
 from components.models.files import model_digest
 from components.registry.champions import PROMOTED
+from components.registry.decision_signature import check_decisions, told_signature
+from components.registry.trust import keys_of
 from pipelines.audit_facts import Facts, read_facts
 from pipelines.outcome import AWAITING, RUN_FILE
 from pipelines.serving_versions import published
@@ -157,8 +159,10 @@ def _gate(facts: Facts) -> Link:
     _same("the model of the evidence", facts.decision["digest"], evidence["model_digest"])
     counts = [rule["outcome"] for rule in gate]
     said = ", ".join(f"{counts.count(word)} {word}" for word in ("pass", "fail", "insufficient", "info"))
+    how = told_signature(entry.payload, keys_of(facts.entries))
+    check_decisions(facts.name, facts.decision["version"], facts.entries)
     table = [{name: rule[name] for name in ("rule", "subject", "observed", "limit", "outcome")} for rule in gate]
-    return Link("gate", VERIFIED, named, said, {"rules": table})
+    return Link("gate", VERIFIED, named, f"{said}; {how}", {"rules": table})
 
 
 def _run(facts: Facts) -> Link:

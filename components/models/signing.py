@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 SIGNATURE_FILE = "model.sig"
+SIGNED_TEXT = "signed.json"
 KEY, PASSWORD, PUBLIC_KEY = "PILOTLINE_SIGNING_KEY", "PILOTLINE_SIGNING_KEY_PASSWORD", "PILOTLINE_VERIFYING_KEY"
 PKCS11 = "pkcs11:"
 LARGEST_SIGNATURE_BYTES = 4 << 20
@@ -63,19 +64,33 @@ class Signer:
         Raises:
             UserError: the key cannot be used. IntegrityError: the directory is not one that may be signed.
         """
+        check_files(model_dir)
+        self._sign(model_dir, target)
+
+    def sign_text(self, text: str) -> str:
+        """The signature of a text, as a bundle in one line: of a folder that holds the text as one file.
+
+        Raises:
+            UserError: the key cannot be used.
+        """
+        with tempfile.TemporaryDirectory() as scratch:
+            target = Path(scratch) / SIGNATURE_FILE
+            self._sign(_as_folder(text, Path(scratch)), target)
+            return json.dumps(json.loads(target.read_text()), separators=(",", ":"))
+
+    def _sign(self, folder: Path, target: Path) -> None:
         from model_signing import hashing, signing
 
-        check_files(model_dir)
         config = signing.Config().set_hashing_config(hashing.Config())  # type: ignore[no-untyped-call]
         if self.place.startswith(PKCS11):
-            self._by_module(config, model_dir, target)
+            self._by_module(config, folder, target)
             return
         _private(Path(self.place), self.password)  # says in words what the library would not
         try:
             config.use_elliptic_key_signer(private_key=self.place, password=self._secret)
         except (ValueError, TypeError) as error:
             raise _bad_key(self.place, error) from error
-        config.sign(model_dir, target)
+        config.sign(folder, target)
 
     @property
     def public_key(self) -> str:
@@ -107,6 +122,13 @@ def public_key_at(home: Home, variables: Mapping[str, str] = os.environ) -> str:
     if given := variables.get(PUBLIC_KEY):
         return read_public_key(Path(given))
     return Signer.at(home, variables).public_key
+
+
+def signer_at(home: Home, variables: Mapping[str, str] = os.environ) -> Signer | None:
+    """The signer of the environment, else of the home where that has its pair; None where this place only verifies."""
+    if variables.get(KEY):
+        return Signer.at(home, variables)
+    return None if variables.get(PUBLIC_KEY) or not _own_place(home).exists() else Signer.at(home, variables)
 
 
 def read_public_key(path: Path) -> str:
@@ -149,6 +171,30 @@ def verify_signature(model_dir: Path, signature: Path, public_keys: Sequence[str
     return signed_by
 
 
+def verify_text(text: str, signature: str, public_keys: Sequence[str]) -> str:
+    """Check that one of the keys signed exactly this text (see `Signer.sign_text`); returns that key's id.
+
+    Raises:
+        SignatureError: the signature is unreadable, of another key, or of another text.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(scratch) / SIGNATURE_FILE
+        place.write_text(signature, encoding="utf-8", errors="replace")
+        bundle = _bundle(place)
+        signed_by = _hint(bundle, place)
+        known = {key_id(key): key for key in public_keys}
+        if signed_by not in known:
+            trusted = ", ".join(name[:12] for name in known) or "none"
+            raise SignatureError("another key", f"signed with key {signed_by[:12]}, trusted is {trusted}")
+        try:
+            _checked(_as_folder(text, Path(scratch)), place, known[signed_by])
+        except SignatureError as refused:
+            raise SignatureError("altered", "its signature is of something else") from refused
+        if _named(bundle) != {SIGNED_TEXT}:
+            raise SignatureError("altered", "its signature is of something else")
+        return signed_by
+
+
 def signature_check(public_keys: Sequence[str]) -> Callable[[Path], None]:
     """A check of a model directory `<folder>/model` against `<folder>/model.sig`, for who starts a server of it."""
 
@@ -156,6 +202,14 @@ def signature_check(public_keys: Sequence[str]) -> Callable[[Path], None]:
         verify_signature(model_dir, model_dir.parent / SIGNATURE_FILE, public_keys)
 
     return check
+
+
+def _as_folder(text: str, scratch: Path) -> Path:
+    """A folder that holds nothing but the text: the library signs and verifies folders."""
+    folder = scratch / "signed"
+    folder.mkdir()
+    (folder / SIGNED_TEXT).write_bytes(text.encode())
+    return folder
 
 
 def _checked(model_dir: Path, signature: Path, public_key: str) -> None:
@@ -209,12 +263,16 @@ def _named(bundle: dict[str, Any]) -> set[str]:
     return {str(item["name"]) for item in payload["predicate"]["resources"]}
 
 
+def _own_place(home: Home) -> Path:
+    return home.keys / "signing.pem"
+
+
 def _own_pair(home: Home) -> Path:
     """The home's private key; of two processes that make it at once the first wins."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    place = home.keys / "signing.pem"
+    place = _own_place(home)
     if place.exists():
         return place
     key = ec.generate_private_key(ec.SECP256R1())

@@ -24,6 +24,7 @@ from components.registry.champions import (
     stack,
     top,
 )
+from components.registry.decision_signature import check_decision
 from components.registry.policies import declared_for, policy_for, policy_in_force
 from components.registry.ports import ModelRegistry
 from components.registry.transaction import lease_name
@@ -110,7 +111,7 @@ def promote_by_hand(
     Raises:
         UserError: no reason, or no such version. PolicyRefusal: this person may not, the gate or the canary stopped
             this version, or it never was champion and the policy asks for approvals. IntegrityError: the version's
-            files are damaged. TransientError: somebody else is deciding.
+            files are damaged, or the gate's decision is not as it was signed. TransientError: somebody else decides.
     """
     safe_name(name, "model name")
     reason, who = given_reason(reason), who or identify()
@@ -121,6 +122,7 @@ def promote_by_hand(
         entries = _own(name, ledger)
         now = top(name, entries)
         digest = _eligible(name, version, ledger)
+        check_decision(name, version, ledger)
         if now is not None and now.version == version:
             follow(name, ledger, tracking)
             return _outcome(name, now, next(entry for entry in entries if entry.seq == now.seq))

@@ -37,7 +37,7 @@ def register(
 
     from components.core.ledger import Ledger
     from components.core.steps import running
-    from components.models.signing import public_key_at
+    from components.models.signing import public_key_at, signer_at
     from components.registry.given import Folders
     from components.registry.register import Place
     from components.registry.register import register as register_model
@@ -45,7 +45,8 @@ def register(
 
     with running("register", home, run_id, recipe) as step, closing(Ledger(step.home.ledger_url)) as ledger:
         given = Folders(*(Path(item.path) for item in (model, training_set, evidence, clean, handover)))
-        place = Place(Tracking.at(step.home), ledger, step.home.models, public_key_at(step.home))
+        key = public_key_at(step.home)
+        place = Place(Tracking.at(step.home), ledger, step.home.models, key, signer_at(step.home))
         ref = register_model(step.recipe, given, Path(version.path), place, run_id, code_version)
         version.metadata["digest"] = ref.record_digest
         step.keep(ref)

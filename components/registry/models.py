@@ -19,6 +19,7 @@ from components.registry import history as story
 from components.registry.aliases import CHAMPION, anchors, follow
 from components.registry.card import as_html, as_markdown, read_card, with_approvals
 from components.registry.champions import CANDIDATE, PROMOTION, champion
+from components.registry.decision_signature import check_decision, decisions, told_signature
 from components.registry.ports import ModelRegistry
 from components.registry.sayings import said_of
 from components.registry.store import MODEL, check_kept, papers
@@ -151,6 +152,9 @@ def verify(home: Home, name: str, version: str) -> dict[str, Any]:
         kept = home.models / item["digest"]
         check_kept(kept / MODEL, item["digest"], f"model {name} version {version}")
         signed_by = verify_signature(kept / MODEL, kept / SIGNATURE_FILE, trusted_keys(ledger))
+        check_decision(name, version, ledger)
+        own = [e.payload for e in decisions(name, ledger.entries(CANDIDATE)) if e.payload["version"] == version]
+        decided = told_signature(own[-1], trusted_keys(ledger)) if own else "not in the ledger"
         verify_folder(papers(home.models, name, version))
         live, alias = champion(name, ledger), tracking.alias(name, CHAMPION)
         if alias != (live.version if live else None):
@@ -160,6 +164,7 @@ def verify(home: Home, name: str, version: str) -> dict[str, Any]:
         checks = [
             "files equal the digest",
             f"signed by key {signed_by[:12]}",
+            f"the gate's decision is {decided}",
             "card, evidence and bill of materials are as they were published",
             "registry and ledger agree",
             "alias follows the ledger",

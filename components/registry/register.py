@@ -17,11 +17,12 @@ from components.core.publish import is_whole, publishing, verify
 from components.core.recipe import Recipe
 from components.core.records import Evidence, ModelVersionRef, RuleResult
 from components.models.feature_source import FeatureSource, check_source
-from components.models.signing import SIGNATURE_FILE
+from components.models.signing import SIGNATURE_FILE, Signer
 from components.registry.aliases import CHALLENGER, sync_aliases
 from components.registry.card import write_card
 from components.registry.card_parts import Story, card_parts, card_title
 from components.registry.champions import CANDIDATE, REFUSED, REGISTERED, Live, champion
+from components.registry.decision_signature import signed
 from components.registry.gate import judge, passed, refusal
 from components.registry.given import Folders, Given, read_given
 from components.registry.input_schema import input_schema
@@ -39,13 +40,15 @@ SBOM = "sbom.cdx.json"
 class Place:
     """Where a registration has its effects: registry, ledger, models folder; and the key that models are signed with.
 
-    public_key: PEM text, pinned in the ledger where that never held one; "" pins none.
+    public_key: PEM text, pinned in the ledger where that never held one; "" pins none. signer: signs the gate's
+    decision; None leaves it unsigned.
     """
 
     tracking: ModelRegistry
     ledger: Ledger
     models_root: Path
     public_key: str = ""
+    signer: Signer | None = None
 
 
 def register(
@@ -91,7 +94,7 @@ def register(
     _log_papers(place.tracking, version, said)
     if version.gate_passed:
         place.tracking.set_alias(name, CHALLENGER, number)
-    place.ledger.append(CANDIDATE, key, _entry(version, given, recipe, run_id))
+    place.ledger.append(CANDIDATE, key, signed(_entry(version, given, recipe, run_id), place.signer, trusted))
     return version
 
 

@@ -21,7 +21,19 @@ TRUSTED, WITHDRAWN = "trusted", "withdrawn"
 
 def trusted_keys(ledger: Ledger) -> list[str]:
     """The public keys (PEM) that count now, oldest first."""
-    return _standing(ledger.entries(SIGNING_KEY))
+    return keys_of(ledger.entries(SIGNING_KEY))
+
+
+def keys_of(entries: Sequence[Entry]) -> list[str]:
+    """The public keys that count after these entries, of any kind, oldest first."""
+    keys: list[str] = []
+    for entry in entries:
+        if entry.kind != SIGNING_KEY:
+            continue
+        keys = [key for key in keys if key != entry.payload["public_key"]]
+        if entry.payload["event"] == TRUSTED:
+            keys.append(entry.payload["public_key"])
+    return keys
 
 
 def pin_first(ledger: Ledger, public_key: str) -> list[str]:
@@ -66,22 +78,13 @@ def _change(ledger: Ledger, event: str, public_key: str, reason: str) -> dict[st
         raise UserError("a reason is asked for: who reads the ledger later has to understand it")
     entries = ledger.entries(SIGNING_KEY)
     payload = _payload(event, public_key, " ".join(reason.split())[:500])
-    if (public_key in _standing(entries)) != (event == TRUSTED):
+    if (public_key in keys_of(entries)) != (event == TRUSTED):
         ledger.append(SIGNING_KEY, f"signing-key:{len(entries)}:{event}:{payload['key_id']}", payload)
     return payload
 
 
 def _payload(event: str, public_key: str, reason: str) -> dict[str, Any]:
     return {"event": event, "key_id": key_id(public_key), "public_key": public_key, "reason": reason}
-
-
-def _standing(entries: Sequence[Entry]) -> list[str]:
-    keys: list[str] = []
-    for entry in entries:
-        keys = [key for key in keys if key != entry.payload["public_key"]]
-        if entry.payload["event"] == TRUSTED:
-            keys.append(entry.payload["public_key"])
-    return keys
 
 
 def check_before_serving(url: str) -> Callable[[Path], None]:

@@ -9,6 +9,7 @@ from components.core.ledger import Ledger
 from components.core.records import ModelVersionRef
 from components.models.signing import SIGNATURE_FILE, verify_signature
 from components.registry.champions import CANDIDATE, REGISTERED
+from components.registry.decision_signature import check_decision
 from components.registry.store import MODEL, check_kept
 from components.registry.trust import trusted_keys
 
@@ -37,7 +38,8 @@ def check_whole(name: str, version: str, digest: str, models_root: Path, ledger:
 def check_registered(version: ModelVersionRef, ledger: Ledger, known: bool) -> None:
     """The record that was handed on is the one that registration put into the ledger, whose gate passed.
 
-    A record is a file between two steps, and whoever can write it can seal it anew; the ledger's chain cannot be.
+    A record is a file between two steps, and whoever can write it can seal it anew; the ledger holds what was decided,
+    signed where a key was at hand.
 
     Args:
         version: the record as it was handed on.
@@ -45,8 +47,10 @@ def check_registered(version: ModelVersionRef, ledger: Ledger, known: bool) -> N
         known: whether a version that the ledger knows nothing of is refused.
 
     Raises:
-        IntegrityError: the ledger holds another record of this version, or none. PolicyRefusal: the gate refused it.
+        IntegrityError: the ledger holds another record of this version, or none, or the gate's decision is not as it
+            was signed. PolicyRefusal: the gate refused it.
     """
+    check_decision(version.name, version.version, ledger)
     title = f"model {version.name} version {version.version}"
     own = [
         entry.payload

@@ -17,10 +17,13 @@ from components.core.ledger import Ledger
 from components.core.people import Person, Policy, note_start
 from components.core.records import ContractVerdict, ModelVersionRef, Record, RuleResult, SnapshotRef
 from components.models.files import model_digest
+from components.models.signing import Signer
 from components.models.spec import spec_for
 from components.registry.approvals import approve
+from components.registry.decision_signature import signed
 from components.registry.promote import promote
 from components.registry.store import keep_model
+from components.registry.trust import pin_first
 from components.serving.decision_log import DECISION_LOG, DecisionLog, Keeping, kept_text
 from components.serving.decision_log.keys import SubjectKeys
 from components.tracking.mlflow_tracking import Tracking
@@ -59,7 +62,9 @@ class AuditedHome:
         with closing(Ledger(self.home.ledger_url)) as ledger:
             payload = {"name": NAME, "version": number, "digest": version.digest, "event": "registered"}
             payload |= {"reason": "gate passed", "run_id": run_id, "auc": 0.85, "record": version.to_dict()}
-            ledger.append("candidate", f"registered:{run_id}", payload)
+            signer = Signer.at(self.home, {}) if number != "1" else None  # the first one is unsigned
+            trusted = pin_first(ledger, signer.public_key) if signer else []
+            ledger.append("candidate", f"registered:{run_id}", signed(payload, signer, trusted))
             report = rollout_report(version)
             self._keep(run_id, "rollout", report)
             ended = promote(

@@ -36,6 +36,11 @@ def public_key() -> str:
     return public_key_at(keys(), {})
 
 
+def signer() -> Signer:
+    """Signs decisions with that key."""
+    return Signer.at(keys(), {})
+
+
 def sign_published(folder: Path, home: Home | None = None) -> None:
     """Put a signature into a published model folder and seal it anew."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -83,8 +88,14 @@ def folders(root: Path) -> Folders:
 
 
 def register_in(
-    root: Path, recipe: Recipe, tracking: Any, ledger: Ledger, run_id: str = "run-1", out: Path | None = None
+    root: Path,
+    recipe: Recipe,
+    tracking: Any,
+    ledger: Ledger,
+    run_id: str = "run-1",
+    out: Path | None = None,
+    signer: Signer | None = None,
 ) -> ModelVersionRef:
     """Register what lies in a folder, with the models folder and the key of these tests."""
-    place = Place(tracking, ledger, root / "models", public_key())
+    place = Place(tracking, ledger, root / "models", public_key(), signer)
     return register(recipe, folders(root), out or root / "out", place, run_id, "code1")

@@ -74,6 +74,12 @@ def test_every_link_holds(told: Story, capsys: pytest.CaptureFixture[str], which
     assert all(link["digest"] for link in values["links"])
 
 
+def test_a_decision_of_the_gate_that_nobody_signed_says_so(told: Story, capsys: pytest.CaptureFixture[str]) -> None:
+    """Version 1 was registered where no key was at hand."""
+    _, values = asked(told.place.home.root, told.ids["first"], capsys)
+    assert next(link["said"] for link in values["links"] if link["link"] == "gate").endswith("; unsigned")
+
+
 @pytest.mark.parametrize("which", ["first", "waiting", "second"])
 def test_history_at_the_decisions_time_names_the_same_version_and_digest(
     told: Story, capsys: pytest.CaptureFixture[str], which: str
@@ -94,6 +100,7 @@ def test_the_chain_tells_who_approved_and_who_started(told: Story, capsys: pytes
     said = {link["link"]: link for link in asked(home, told.ids["second"], capsys)[1]["links"]}
     assert "approved by bob (--as, user tester): fine; carol (--as, user tester): fine" in said["promotion"]["said"]
     assert "run-2: promoted, started by ana" in said["pipeline run"]["said"]
+    assert "; signed by key " in said["gate"]["said"]
     assert said["gate"]["more"]["rules"] == [
         {"rule": "min_auc", "subject": "", "observed": 0.85, "limit": 0.6, "outcome": "pass"}
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,23 @@ import pytest
 from components.core.errors import IntegrityError, UserError
 from components.core.home import Home
 from components.core.ledger import Ledger
-from components.models.signing import SIGNATURE_FILE, SignatureError, public_key_at
+from components.models.signing import SIGNATURE_FILE, SignatureError, Signer, key_id, public_key_at, signer_at
 from components.registry import models
+from components.registry.by_hand import promote_by_hand
+from components.registry.champions import champion
+from components.registry.decision_signature import check_decision, signer_of_decision, told_signature
+from components.registry.promote import promote
 from components.registry.register import Place, register
 from components.registry.trust import check_before_serving, pin_first, trust, trusted_keys, withdraw
 from tests.fakes.fake_tracking import FakeTracking
-from tests.fakes.judged import judged_rows, ledger_of, publish_evidence, publish_training_set, small_recipe
+from tests.fakes.judged import (
+    judged_rows,
+    ledger_of,
+    publish_evidence,
+    publish_training_set,
+    rollout_report,
+    small_recipe,
+)
 from tests.fakes.registering import (
     folders,
     public_key,
@@ -25,6 +37,7 @@ from tests.fakes.registering import (
     publish_verdicts,
     register_in,
     sign_published,
+    signer,
 )
 from tests.fakes.serving_case import open_fake
 
@@ -42,7 +55,7 @@ class Candidate:
 
     def register(self, run_id: str = "run-1") -> Any:
         """Register it."""
-        return register_in(self.root, small_recipe(), self.tracking, self.ledger, run_id)
+        return register_in(self.root, small_recipe(), self.tracking, self.ledger, run_id, signer=signer())
 
     def nothing_registered(self) -> bool:
         """No version, no candidate in the ledger, nothing kept."""
@@ -284,3 +297,80 @@ def test_failure27_a_name_that_is_no_plain_one_is_refused_before_anything_is_wri
         register(small_recipe(), folders(candidate.root), candidate.root / "out", place, name, "code")
     assert candidate.nothing_registered()
     assert sorted(path.relative_to(candidate.root) for path in candidate.root.rglob("*")) == before
+
+
+def rewritten(candidate: Candidate, kind: str, change: Any) -> None:
+    """The ledger with its entries of a kind altered and the whole chain sealed anew, as its owner can."""
+    old, place = candidate.ledger.entries(), candidate.root / "ledger.db"
+    candidate.ledger.close()
+    place.unlink()
+    candidate.ledger = Ledger(candidate.home.ledger_url)
+    for entry in old:
+        candidate.ledger.append(entry.kind, entry.key, change(entry.payload) if entry.kind == kind else entry.payload)
+
+
+@pytest.mark.parametrize("how", ["made to pass", "signature left away", "another's signature"])
+def test_a_decision_of_the_gate_that_was_written_anew_is_not_promoted(candidate: Candidate, how: str) -> None:
+    """Refused by the gate, then turned in the ledger with the chain sealed anew: the key's owner never said so."""
+    candidate.register("run-0")  # a signed one before it
+    strict = small_recipe(gate={"min_auc": 0.95})
+    refused = register_in(candidate.root, strict, candidate.tracking, candidate.ledger, "run-1", signer=signer())
+    assert not refused.gate_passed
+    forged = replace(refused, gate_passed=True, reason="gate passed")
+
+    def turn(payload: dict[str, Any]) -> dict[str, Any]:
+        if payload["version"] != refused.version:
+            return payload
+        made = payload | {"event": "registered", "record": forged.to_dict(), "reason": forged.reason}
+        if how == "signature left away":
+            made.pop("decision_signature")
+        elif how == "another's signature":
+            made["decision_signature"] = Signer.at(Home.at(candidate.root / "stranger"), {}).sign_text("anything")
+        return made
+
+    rewritten(candidate, "candidate", turn)
+    assert candidate.ledger.verify() == len(candidate.ledger.entries())
+    words = "is unsigned" if how == "signature left away" else "not as it was signed"
+    with pytest.raises(IntegrityError, match=words):
+        promote(
+            forged, rollout_report(forged), candidate.ledger, candidate.tracking, "run-1",
+            models_root=candidate.root / "models",
+        )  # fmt: skip
+    with pytest.raises(IntegrityError, match=words):
+        promote_by_hand("triage", refused.version, candidate.ledger, candidate.tracking, "because")
+    assert champion("triage", candidate.ledger) is None
+
+
+def test_a_signed_decision_is_promoted_also_after_its_key_was_followed_by_another(candidate: Candidate) -> None:
+    """Signed by the key of then, judged by all that count; withdrawn, the key's decisions count no longer."""
+    version = candidate.register()
+    entry = candidate.ledger.entries("candidate")[0]
+    assert signer_of_decision(entry.payload, trusted_keys(candidate.ledger)) == key_id(public_key())
+    trust(candidate.ledger, public_key_at(Home.at(candidate.root / "next"), {}), "a new key")
+    ended = promote(version, rollout_report(version), candidate.ledger, candidate.tracking, "run-1")
+    assert ended.outcome == "promoted"
+    withdraw(candidate.ledger, public_key(), "lost")
+    with pytest.raises(IntegrityError, match="not as it was signed: signed with key"):
+        check_decision("triage", version.version, candidate.ledger)
+
+
+def test_where_no_trusted_key_is_at_hand_a_decision_is_unsigned_and_said_to_be(candidate: Candidate) -> None:
+    """No signer, and one whose key does not count; both are promoted where nobody ever signed."""
+    version = register_in(candidate.root, small_recipe(), candidate.tracking, candidate.ledger, "run-1", signer=None)
+    stranger = Signer.at(Home.at(candidate.root / "stranger"), {})
+    register_in(candidate.root, small_recipe(), candidate.tracking, candidate.ledger, "run-2", signer=stranger)
+    trusted = trusted_keys(candidate.ledger)
+    told = [told_signature(entry.payload, trusted) for entry in candidate.ledger.entries("candidate")]
+    assert told == ["unsigned", "unsigned"]
+    ended = promote(version, rollout_report(version), candidate.ledger, candidate.tracking, "run-1")
+    assert ended.outcome == "promoted"
+
+
+def test_a_place_that_only_verifies_has_no_signer(tmp_path: Path) -> None:
+    """Nor makes a key: by the environment's public key, and in a home that has no pair yet."""
+    home = Home.at(tmp_path / "home")
+    assert signer_at(home, {}) is None
+    assert not home.keys.exists()
+    public_key_at(home, {})  # makes the pair
+    assert signer_at(home, {}) == Signer.at(home, {})
+    assert signer_at(home, {"PILOTLINE_VERIFYING_KEY": "key.pub"}) is None
