@@ -23,15 +23,19 @@ class Served:
     pid: int
 
 
+OPEN = "open"  # status of a request that has not ended
+
+
 @dataclass(frozen=True)
 class Decision:
     """One answer of the scoring service as the caller saw it; `http_status` 0 where no answer came.
 
-    `seconds` is the caller's wall time, `model_version` the version that answered.
+    `seconds` is the caller's wall time, `model_version` the version that answered. Of one that is `open` only the draw
+    ("" where it is not known yet), the weight and its age in `seconds` are known.
     """
 
     http_status: int
-    status: str  # ok, fallback, refused
+    status: str  # ok, fallback, refused, open
     label: str | None
     score: float | None
     model_version: str
@@ -43,8 +47,15 @@ class Decision:
     shadow_score: float | None = None  # the canary's score of a mirrored request
     shadow_ok: bool | None = None
     shadow_seconds: float | None = None
-    failure: str = ""  # what the drawn arm failed with: connect, timeout, http_<status>, invalid, features, absent
+    # What the drawn arm failed with: connect, timeout, http_<status>, invalid, wrong_model, features, absent.
+    failure: str = ""
     model_seconds: float | None = None  # time at the answering arm; comparable with shadow_seconds
+    shadow_failure: str = ""  # what the canary failed with at a mirrored request
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the request is still under way."""
+        return self.status == OPEN
 
 
 @dataclass(frozen=True)
@@ -90,8 +101,18 @@ class ServingStack(Protocol):
         """Whether each decision is also scored by the canary without being answered from it."""
         ...
 
-    def decide(self, rows: Sequence[Mapping[str, object]], rate: float, stop: object = None) -> Sequence[Decision]:
-        """Send rows as decisions through the scoring service at `rate` a second, open loop."""
+    def decide(
+        self, rows: Sequence[Mapping[str, object]], rate: float, stop: object = None, under_way: object = None
+    ) -> Sequence[Decision]:
+        """Send rows as decisions through the scoring service at `rate` a second, open loop.
+
+        Args:
+            stop: called several times a second with the decisions so far, in order of arrival, up to the first that is
+                still under way; ends the run by returning true.
+            under_way: called right after it with all that arrived after those, in the same order: decisions that have
+                ended, and `open` ones with their draw and age; ends the run by returning true. Not called while
+                requests are mirrored, and a stack that cannot tell never calls it.
+        """
         ...
 
     def score_arm(self, arm: str, rows: Sequence[Mapping[str, object]]) -> list[float | None]:

@@ -19,6 +19,7 @@ from components.serving.scoring import (
     COMPLETIONS,
     REQUEST_ID_HEADER,
     InvalidAnswerError,
+    WrongModelError,
     label_logprobs,
     scoring_request,
 )
@@ -32,8 +33,8 @@ FeatureValues = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Answer:
-    """What one arm said; `failure` is "" or connect, timeout, http_<status>, invalid, features, absent,
-    unknown_entity, shed."""
+    """What one arm said; `failure` is "" or connect, timeout, http_<status>, invalid, wrong_model, features,
+    absent, unknown_entity, shed."""
 
     arm: str
     failure: str = ""
@@ -87,6 +88,8 @@ class ArmAsker:
             return Answer(arm, "", score, label, digest, time.perf_counter() - started)
         except _HttpError as error:
             failure = error.kind
+        except WrongModelError:
+            failure = "wrong_model"
         except (InvalidAnswerError, IntegrityError):
             failure = "invalid"
         except PilotlineError:  # a feature that this version reads is not there

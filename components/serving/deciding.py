@@ -24,6 +24,7 @@ from components.serving.asking import Answer, ArmAsker, FeatureValues, InForce
 from components.serving.control import CANARY, STABLE, ArmState, read_state
 from components.serving.decision_log import DecisionLog
 from components.serving.decision_log.schema import new_id
+from components.serving.in_flight import InFlight
 from components.serving.passthrough import Passed, record_of
 from components.serving.rules import (
     BASELINE,
@@ -31,6 +32,7 @@ from components.serving.rules import (
     MODEL,
     NONE,
     LastKnown,
+    Patience,
     Rules,
     entity_key,
     is_unknown,
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     import aiohttp
 
 POLL_SECONDS = 0.05
-CANARY_SHARE = 0.5  # of the time allowed for an answer; the rest is kept for falling back to stable
 FEATURES_SHARE = 0.5  # of that time, for reading features
 LEAST_SECONDS = 0.05  # for an arm to answer, when the time is over
 SHADOWS_AT_ONCE = 64
@@ -88,6 +89,28 @@ class Outcome:
     client: str = ""
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """One request as it was drawn, by the state in force when it came."""
+
+    now: InForce
+    drawn: str
+    decision_id: str
+    deadline: float
+    entities: Mapping[str, str]
+    text: str
+    request: Mapping[str, Any]
+
+    @property
+    def weight(self) -> float:
+        """The probability of a canary draw then."""
+        return self.now.state.drawn_weight
+
+    def left(self) -> float:
+        """Seconds to the deadline; never so few that nobody could answer."""
+        return max(LEAST_SECONDS, self.deadline - time.perf_counter())
+
+
 class Decider:
     """Decides; the state is followed by `watch`, which runs beside."""
 
@@ -103,11 +126,13 @@ class Decider:
         model: str = "",
         rules: Rules | None = None,
         sticky: bool = False,
+        patience: Patience | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self._tracing = tracing or Tracing()
         self._asker, self._features, self._log = ArmAsker(client, self._tracing), features, log
         self._rules, self._seed, self._sticky = rules or Rules(), seed, sticky
+        self._patience = patience or Patience()
         self._known_features = LastKnown(self._rules.last_known_seconds)
         self._known_answers = LastKnown(self._rules.last_known_seconds)
         self._state_path, self._timeout = state_path, timeout_seconds
@@ -117,7 +142,7 @@ class Decider:
         self._cache: dict[tuple[str, str], Renderer] = {}
         self._seen: tuple[int, int] = (0, 0)
         self._mirrors: set[asyncio.Task[None]] = set()
-        self.in_force = InForce()
+        self.in_force, self.in_flight = InForce(), InFlight()
         self.state_error = "no state was read yet"
 
     async def watch(self) -> None:
@@ -145,50 +170,59 @@ class Decider:
         self._seen = (about.st_mtime_ns, about.st_ino)
 
     async def decide(
-        self, entities: Mapping[str, str], text: str, request: Mapping[str, Any], client: str = ""
+        self, entities: Mapping[str, str], text: str, request: Mapping[str, Any], client: str = "", request_id: str = ""
     ) -> Outcome:
         """Answer one request and queue its record; `request` is what features of the request are computed of.
+
+        `request_id` is the caller's name for it, by which `in_flight` tells of it meanwhile.
 
         Raises:
             TransientError: the decision log cannot take the record, so there is no answer.
         """
         started = time.perf_counter()
-        now = self.in_force
-        weight, drawn, decision_id = now.state.drawn_weight, self.draw(entities), new_id()
+        asked = _Asked(self.in_force, self.draw(entities), new_id(), started + self._timeout, entities, text, request)
         self.check_log()
-        with self._tracing.span("decide", decision_id=decision_id, drawn=drawn, weight=weight) as span:
-            asked = {"text": text, **request}
-            features, rule = await self._features_of(entities, asked)
-            answer, failure = await self._answer(now, drawn, features, text, decision_id, started + self._timeout)
-            if answer.failure:
-                answer, rule = self._stand_in(answer, entities, asked)
-            elif rule == MODEL:
-                self._known_answers.keep(question_key(entities, asked), answer)
-            arm = state_arm if (state_arm := now.state.arms.get(answer.arm)) and not answer.failure else None
-            status = "refused" if answer.failure else "ok" if answer.arm == drawn and rule == MODEL else "fallback"
-            outcome = Outcome(
-                decision_id=decision_id,
-                status=status,
-                drawn=drawn,
-                weight=weight,
-                answered_by="none" if answer.failure else answer.arm,
-                failure=failure,
-                answer=answer,
-                arm=arm,
-                features=features or {},
-                entities=entities,
-                text=text,
-                seconds=time.perf_counter() - started,
-                mirror=now.state.shadow and status == "ok" and drawn == STABLE and CANARY in now.state.arms,
-                rule=NONE if answer.failure else rule,
-                review=self._rules.review(answer.score),
-                client=client,
-            )
-            if span is not None:
-                told = {"status": status, "answered_by": outcome.answered_by, "rule": outcome.rule, "failure": failure}
-                span.set_attributes(told | {"version": arm.version if arm else ""})
+        self.in_flight.enter(asked.decision_id, request_id, asked.drawn, asked.weight, started)
+        try:
+            with self._tracing.span(
+                "decide", decision_id=asked.decision_id, drawn=asked.drawn, weight=asked.weight
+            ) as span:
+                outcome = await self._outcome(asked, started, client)
+                if span is not None:
+                    span.set_attributes(_told(outcome))
+        finally:
+            self.in_flight.leave(asked.decision_id)
         self._record(outcome)
         return outcome
+
+    async def _outcome(self, asked: _Asked, started: float, client: str) -> Outcome:
+        question = {"text": asked.text, **asked.request}
+        features, rule = await self._features_of(asked.entities, question)
+        answer, failure = await self._answer(asked, features)
+        if answer.failure:
+            answer, rule = self._stand_in(answer, asked.entities, question)
+        elif rule == MODEL:
+            self._known_answers.keep(question_key(asked.entities, question), answer)
+        state, drawn = asked.now.state, asked.drawn
+        status = "refused" if answer.failure else "ok" if answer.arm == drawn and rule == MODEL else "fallback"
+        return Outcome(
+            decision_id=asked.decision_id,
+            status=status,
+            drawn=drawn,
+            weight=asked.weight,
+            answered_by="none" if answer.failure else answer.arm,
+            failure=failure,
+            answer=answer,
+            arm=None if answer.failure else state.arms.get(answer.arm),
+            features=features or {},
+            entities=asked.entities,
+            text=asked.text,
+            seconds=time.perf_counter() - started,
+            mirror=state.shadow and status == "ok" and drawn == STABLE and CANARY in state.arms,
+            rule=NONE if answer.failure else rule,
+            review=self._rules.review(answer.score),
+            client=client,
+        )
 
     def draw(self, entities: Mapping[str, str]) -> str:
         """The arm of one request, by the weight in force alone; where draws are sticky, by a hash of the entities."""
@@ -211,20 +245,21 @@ class Decider:
             return None, MODEL
         return {name: {**found, "fresh": False} for name, found in known.items()}, LAST_KNOWN
 
-    async def _answer(
-        self, now: InForce, drawn: str, features: FeatureValues | None, text: str, decision_id: str, deadline: float
-    ) -> tuple[Answer, str]:
+    async def _answer(self, asked: _Asked, features: FeatureValues | None) -> tuple[Answer, str]:
         """The drawn arm's answer, else stable's within the time that is left; and what the drawn arm failed with."""
         if features is not None and self._rules.unknown_entity != "score" and is_unknown(features):
-            return Answer(drawn, UNKNOWN_ENTITY), UNKNOWN_ENTITY
-        left = max(LEAST_SECONDS, deadline - time.perf_counter())
-        share = CANARY_SHARE if drawn == CANARY and STABLE in now.state.arms else 1.0
-        answer = await self._asker.ask(now, drawn, features, text, decision_id, left * share)
+            return Answer(asked.drawn, UNKNOWN_ENTITY), UNKNOWN_ENTITY
+        falls_back = asked.drawn == CANARY and STABLE in asked.now.state.arms
+        left = asked.left()
+        seconds = self._patience.seconds(left) if falls_back else left
+        answer = await self._ask(asked, asked.drawn, features, seconds)
         failure = answer.failure
-        if failure and drawn == CANARY and STABLE in now.state.arms and features is not None:
-            left = max(LEAST_SECONDS, deadline - time.perf_counter())
-            answer = await self._asker.ask(now, STABLE, features, text, decision_id, left)
+        if failure and falls_back and features is not None:
+            answer = await self._ask(asked, STABLE, features, asked.left())
         return answer, failure
+
+    async def _ask(self, asked: _Asked, arm: str, features: FeatureValues | None, seconds: float) -> Answer:
+        return await self._asker.ask(asked.now, arm, features, asked.text, asked.decision_id, seconds)
 
     def _stand_in(self, answer: Answer, entities: Mapping[str, str], asked: Mapping[str, Any]) -> tuple[Answer, str]:
         """What the recipe puts in the place of an answer that no arm gave; the failed answer where it refuses."""
@@ -341,3 +376,10 @@ class Decider:
             review=int(outcome.review),
             client=outcome.client,
         )
+
+
+def _told(outcome: Outcome) -> dict[str, Any]:
+    """What a trace says of it."""
+    version = outcome.arm.version if outcome.arm else ""
+    told = {"status": outcome.status, "answered_by": outcome.answered_by, "rule": outcome.rule}
+    return told | {"failure": outcome.failure, "version": version}

@@ -11,7 +11,9 @@ import asyncio
 import math
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,13 @@ from typing import Any
 import orjson
 
 from components.core.errors import UserError
-from components.core.protocols import Decision
+from components.core.protocols import OPEN, Decision
 from components.serving.admission import own_headers
+from components.serving.scoring import REQUEST_ID_HEADER
 
 MOST_IN_FLIGHT = 256
 POLL_SECONDS = 0.1
+LOOK_SECONDS = 1.0  # for the service to say what is in flight
 
 Stop = Callable[[Sequence[Decision]], bool]
 Row = Mapping[str, Any]
@@ -31,21 +35,26 @@ Row = Mapping[str, Any]
 
 @dataclass
 class Drive:
-    """Sends rows as decisions; `run` blocks until all are answered or `stop` said enough."""
+    """Sends rows as decisions; `run` blocks until all are answered, or `stop` or `under_way` said enough."""
 
     url: str
     rows: Sequence[Row]
     rate: float
     timeout_seconds: float
     stop: Stop | None = None
+    under_way: Stop | None = None
     _found: dict[int, Decision] = field(default_factory=dict)
+    _sent: dict[int, float] = field(default_factory=dict)  # index → scheduled arrival
+    _drawn: dict[int, tuple[str, float]] = field(default_factory=dict)  # of open requests: arm and weight
     _enough: threading.Event = field(default_factory=threading.Event)
+    _name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def run(self) -> list[Decision]:
         """Decisions in the order of arrival: one a row, or fewer where `stop` ended the run.
 
         `stop` sees the decisions in that order up to the first one still unanswered: never in order of completion,
-        which would show quick answers first.
+        which would show quick answers first. `under_way` then sees what arrived after those, in the same order: those
+        that have ended, and the others as `open`, with the arm for which the service drew them.
         """
         if not self.rate > 0:
             raise ValueError(f"rate {self.rate}: must be positive")
@@ -56,7 +65,7 @@ class Drive:
             while sender.is_alive():
                 sender.join(POLL_SECONDS)
                 seen = self._prefix()
-                if self.stop is not None and seen and not self._enough.is_set() and self.stop(seen):
+                if self._says_enough(seen):
                     self._enough.set()
         finally:
             self._enough.set()
@@ -64,6 +73,27 @@ class Drive:
         if failed:
             raise failed[0]
         return [self._found[index] for index in sorted(self._found)]
+
+    def _says_enough(self, seen: list[Decision]) -> bool:
+        if self._enough.is_set():
+            return False
+        if self.stop is not None and seen and self.stop(seen):
+            return True
+        return self.under_way is not None and bool(rest := self._rest(len(seen))) and self.under_way(rest)
+
+    def _rest(self, first: int) -> list[Decision]:
+        """All that was sent from this index on, in order of arrival; [] where all of it has ended."""
+        indices = range(first, len(self._sent))
+        if not any(index not in self._found for index in indices):
+            return []
+        if any(index not in self._drawn and index not in self._found for index in indices):
+            self._drawn |= _drawn_at(self.url, self._name)
+        now = time.perf_counter()
+        return [self._found.get(index) or self._open(index, now) for index in indices]
+
+    def _open(self, index: int, now: float) -> Decision:
+        drawn, weight = self._drawn.get(index, ("", 0.0))
+        return open_decision(drawn, weight, now - self._sent[index])
 
     def _prefix(self) -> list[Decision]:
         seen: list[Decision] = []
@@ -92,6 +122,7 @@ class Drive:
                 await places.acquire()
                 if self._enough.is_set():
                     break
+                self._sent[index] = arrival
                 task = asyncio.create_task(self._one(client, index, row, arrival))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
@@ -103,7 +134,7 @@ class Drive:
 
         given = {"text": row.get("text") or "", **row.get("request", {})}
         body = {"entities": dict(row["entities"]), "input": given}
-        headers = {"content-type": "application/json", **own_headers()}
+        headers = {"content-type": "application/json", REQUEST_ID_HEADER: f"{self._name}-{index}", **own_headers()}
         status, answer = 0, None
         try:
             async with (
@@ -114,6 +145,25 @@ class Drive:
         except (TimeoutError, aiohttp.ClientError, ValueError):
             pass
         self._found[index] = as_decision(status, answer, time.perf_counter() - arrival)
+
+
+def open_decision(drawn: str, weight: float, seconds: float) -> Decision:
+    """A request that has not ended: its draw ("" where it is not known yet) and its age."""
+    return Decision(
+        http_status=0, status=OPEN, label=None, score=None, model_version="", drawn=drawn, answered_by="none",
+        weight=weight, seconds=seconds,
+    )  # fmt: skip
+
+
+def _drawn_at(url: str, name: str) -> dict[int, tuple[str, float]]:
+    """Arm and weight of a drive's requests that the service is deciding on; {} where it does not say."""
+    import httpx
+
+    with suppress(httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+        told = httpx.get(f"{url}/in-flight", timeout=LOOK_SECONDS, trust_env=False).json()["requests"]
+        ours = [one for one in told if one["request_id"].rpartition("-")[0] == name]
+        return {int(one["request_id"].rpartition("-")[2]): (str(one["drawn"]), float(one["weight"])) for one in ours}
+    return {}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The OpenAI-compatible pass-through: the same draw, router and log as decisions, answers handed on as they come.
 
 Until an arm's first byte a canary that fails is answered by stable. After it nothing can be taken back: a stream that
-stops, or is silent for the time allowed for an answer, ends with an error event, and the log says so.
+stops, is silent for the time allowed for an answer, or goes on for longer than a stream may, ends with an error event,
+and the log says so.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from components.core.errors import TransientError
 from components.serving.asking import InForce
 from components.serving.control import CANARY, STABLE
 from components.serving.decision_log.schema import new_id
+from components.serving.rules import Patience
 from components.serving.scoring import ARM_HEADER, REQUEST_ID_HEADER
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
     from components.serving.deciding import Decider
 
-CANARY_SHARE = 0.5  # of the time for a first byte; the rest is kept for falling back to stable
 LARGEST_ANSWER = 4 << 20  # bytes
 MIRRORS_AT_ONCE = 16
 KIND = {"/v1/completions": "completion", "/v1/chat/completions": "chat"}
@@ -65,8 +66,17 @@ class PassThrough:
     """Hands generative requests on."""
 
     def __init__(
-        self, client: aiohttp.ClientSession, decider: Decider, *, timeout_seconds: float, subject: str
+        self,
+        client: aiohttp.ClientSession,
+        decider: Decider,
+        *,
+        timeout_seconds: float,
+        subject: str,
+        stream_seconds: float = 600.0,
+        patience: Patience | None = None,
     ) -> None:
+        """`timeout_seconds` is for the first byte and between two; `stream_seconds` for a whole answer."""
+        self._longest, self._patience = stream_seconds, patience or Patience()
         self._client, self._decider, self._timeout, self._subject = client, decider, timeout_seconds, subject
         self._mirrors: set[asyncio.Task[None]] = set()
 
@@ -83,8 +93,8 @@ class PassThrough:
         tries = [passed.drawn, STABLE] if passed.drawn == CANARY and STABLE in now.state.arms else [passed.drawn]
         for place, arm in enumerate(tries):
             left = self._timeout - (time.perf_counter() - passed.started)
-            share = CANARY_SHARE if place + 1 < len(tries) else 1.0
-            opened, failure = await self._try(passed, arm, max(0.05, left * share))
+            seconds = self._patience.seconds(left) if place + 1 < len(tries) else left
+            opened, failure = await self._try(passed, arm, max(0.05, seconds))
             passed.failure = passed.failure or failure
             if opened is not None:
                 passed.arm, passed.http_status = arm, opened.status
@@ -98,7 +108,7 @@ class PassThrough:
         try:
             size = len(opened.head)
             yield opened.head
-            while chunk := await asyncio.wait_for(opened.response.content.readany(), self._timeout):
+            while chunk := await self._next(passed, opened):
                 size += len(chunk)
                 if size > LARGEST_ANSWER:
                     raise _BrokenError("too_large")
@@ -109,7 +119,7 @@ class PassThrough:
             yield _error_event("the model stopped answering")
         except _BrokenError as error:
             passed.failure = passed.failure or str(error)
-            yield _error_event("the answer is too large")
+            yield _error_event(f"the answer is {str(error).replace('_', ' ')}")
         except Exception:  # the connection to the arm broke
             passed.failure = passed.failure or "broken"
             yield _error_event("the answer broke off")
@@ -118,6 +128,16 @@ class PassThrough:
                 passed.failure = f"http_{opened.status}" if opened.status >= 400 else "caller_gone"
             opened.response.close()
             await self.finish(passed)
+
+    async def _next(self, passed: Passed, opened: Opened) -> bytes:
+        """The next bytes, b"" at the end; TimeoutError where the arm is silent, _BrokenError where the time is over."""
+        left = passed.started + self._longest - time.perf_counter()
+        try:
+            return await asyncio.wait_for(opened.response.content.readany(), min(left, self._timeout))
+        except TimeoutError:
+            if left <= self._timeout:
+                raise _BrokenError("too_long") from None
+            raise
 
     async def finish(self, passed: Passed) -> None:
         """Write the record and, in shadow, ask the canary the same."""

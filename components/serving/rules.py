@@ -52,6 +52,20 @@ class Rules:
         return score is not None and self.review_from <= score < self.review_below
 
 
+@dataclass(frozen=True)
+class Patience:
+    """How long a drawn canary is waited for before stable is asked; what is left then is stable's."""
+
+    SHARE = 0.5  # of the time left, at most
+
+    canary_seconds: float = 0.0  # 0: the share alone
+
+    def seconds(self, left: float) -> float:
+        """Of the seconds left, those for the canary."""
+        share = left * self.SHARE
+        return min(share, self.canary_seconds) if self.canary_seconds else share
+
+
 def is_unknown(features: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether nothing at all is known of the entities."""
     return bool(features) and all(found.get("value") is None and not found.get("as_of") for found in features.values())

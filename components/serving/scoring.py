@@ -15,6 +15,10 @@ class InvalidAnswerError(ValueError):
     """A model server answered, but not with finite log probabilities of the labels from the model that was asked."""
 
 
+class WrongModelError(InvalidAnswerError):
+    """Another model than the one that was asked answered."""
+
+
 def scoring_request(served_name: str, token_ids: Sequence[int], label_token_ids: Sequence[int]) -> dict[str, Any]:
     """Body of /v1/completions that asks for the labels' log probabilities after a prompt of token ids.
 
@@ -35,8 +39,11 @@ def label_logprobs(body: Any, served_name: str, label_token_ids: Sequence[int]) 
     """(negative, positive) log probabilities from the answer.
 
     Raises:
-        InvalidAnswerError: another model answered, or a label is absent or not a finite number.
+        WrongModelError: another model answered.
+        InvalidAnswerError: a label is absent or not a finite number.
     """
+    if isinstance(body, Mapping) and body.get("model") not in (None, served_name):
+        raise WrongModelError(f"model {str(body['model'])[:80]!r} answered, {served_name!r} was asked")
     try:
         answered_by = body["model"]
         top: Mapping[str, Any] = body["choices"][0]["logprobs"]["top_logprobs"][0]
@@ -44,7 +51,7 @@ def label_logprobs(body: Any, served_name: str, label_token_ids: Sequence[int]) 
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InvalidAnswerError(f"no label probabilities in the answer ({type(error).__name__})") from error
     if answered_by != served_name:
-        raise InvalidAnswerError(f"model {str(answered_by)[:80]!r} answered, {served_name!r} was asked")
+        raise InvalidAnswerError(f"no model is named in the answer, {served_name!r} was asked")
     if len(found) != 2 or not all(math.isfinite(value) and value <= 1e-3 for value in found):
         raise InvalidAnswerError("the labels' log probabilities are not finite numbers")
     return found[0], found[1]

@@ -26,10 +26,11 @@ from components.serving.api import (
 from components.serving.deciding import UNKNOWN_ENTITY, Decider, OnlineFeatures, Outcome
 from components.serving.decision_log import ConflictingFeedbackError, DecisionLog, Keeping, UnknownDecisionError
 from components.serving.decision_log.keys import SubjectKeys
+from components.serving.in_flight import name_of
 from components.serving.moments import moment
 from components.serving.passthrough import PassThrough
 from components.serving.problems import PROBLEM_JSON, BodyLimit, ProblemError, install_problems
-from components.serving.rules import Rules
+from components.serving.rules import Patience, Rules
 from components.serving.service_metrics import ServiceMeters
 from components.serving.tracing import Tracing
 
@@ -101,12 +102,16 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),  # the decider bounds the time
         )
-        seed = f"{recipe.rollout.seed}:{config.run_id}"
+        seed, patience = f"{recipe.rollout.seed}:{config.run_id}", Patience(serving.canary_seconds)
+        timeout = serving.request_timeout_seconds
         decider = Decider(
-            client, features, log, Path(config.state_path), seed=seed, timeout_seconds=serving.request_timeout_seconds,
-            model=recipe.model.name, rules=Rules.of(recipe), sticky=recipe.rollout.sticky, tracing=tracing,
+            client, features, log, Path(config.state_path), seed=seed, timeout_seconds=timeout, model=recipe.model.name,
+            rules=Rules.of(recipe), sticky=recipe.rollout.sticky, tracing=tracing, patience=patience,
         )  # fmt: skip
-        passing = PassThrough(client, decider, timeout_seconds=serving.request_timeout_seconds, subject=serving.subject)
+        passing = PassThrough(
+            client, decider, timeout_seconds=timeout, stream_seconds=serving.stream_seconds, subject=serving.subject,
+            patience=patience,
+        )  # fmt: skip
         held.update(log=log, decider=decider, passing=passing)
         await decider.refresh()
         watcher = asyncio.create_task(decider.watch())
@@ -140,7 +145,8 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
     async def decided(item: Any, request: Request, background: BackgroundTasks) -> Outcome:
         client = request.scope.get("state", {}).get("client", "")
         try:
-            outcome = await held["decider"].decide(_texts(item.entities), *_input(item.input), client=client)
+            asked = (_texts(item.entities), *_input(item.input))
+            outcome = await held["decider"].decide(*asked, client=client, request_id=name_of(request.headers))
         except TransientError as error:
             raise ProblemError(503, str(error)) from error
         meters.count(outcome)
@@ -220,6 +226,11 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
         if failure:
             raise ProblemError(503, f"not ready: {failure}")
         return {"status": "ready"}
+
+    @app.get("/in-flight")
+    async def in_flight() -> dict[str, list[dict[str, Any]]]:
+        """Requests that are being decided on, by the `x-request-id` of their callers, with arm, weight and age."""
+        return {"requests": held["decider"].in_flight.told()}
 
     @app.get("/metrics")
     async def metrics() -> Response:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -16,25 +12,22 @@ from typing import Any, Self
 from components.core.engine_time import engine_time
 from components.core.errors import TransientError, UserError
 from components.core.home import Home
-from components.core.paths import PROJECT_ROOT
-from components.core.processes import end, free_port, spawn, tail, wait_until
+from components.core.processes import free_port
 from components.core.protocols import Decision, GoldenRow, Served
 from components.core.recipe import Recipe
-from components.serving.control import ARMS, CANARY, STABLE, ArmState, ServingState, write_state
+from components.serving.control import ARMS, CANARY, STABLE, ArmState
 from components.serving.decision_log import DECISION_LOG
 from components.serving.engines import Choice, choose
 from components.serving.golden import score_rows
-from components.serving.load import Drive
 from components.serving.replica import ReplicaSpec
 from components.serving.replicas.interface import Golden
 from components.serving.replicas.local import LocalReplica, LocalReplicas
 from components.serving.router.envoy import Envoy
+from components.serving.router.envoy_config import Limits
 from components.serving.router.interface import ALL_ON_STABLE, Backend
-from components.serving.scoring_service import ServiceConfig
-from components.serving.shadows import Shadows, pending
+from components.serving.scoring_process import ScoringProcess
+from components.serving.shadows import Shadows, replay
 
-SERVICE_START_SECONDS = 90.0
-IN_FORCE_SECONDS = 15.0
 QUIET_SECONDS = 0.5  # without a request at the router, before a replica is ended
 
 Row = Mapping[str, object]
@@ -76,23 +69,20 @@ class LocalStack:
         """
         self.choice = choice or choose(engine)
         self._recipe, self._run_id, self._check = recipe, run_id, check
-        self._training_set, self._module = training_set, service_module
-        self._port = port or free_port()
-        self._instance = uuid.uuid4().hex
+        self._training_set = training_set
         self._place = place or home.run(run_id)
-        self._folder = self._place / "serving"
+        folder = self._place / "serving"
         self.decision_log = home.root / DECISION_LOG
-        self.router = Envoy(self._folder / "envoy", self._log("envoy"), recipe.serving.request_timeout_seconds)
+        limits = Limits(stream_seconds=recipe.serving.stream_seconds)
+        self.router = Envoy(folder / "envoy", self._log("envoy"), recipe.serving.request_timeout_seconds, limits=limits)
+        self.service = ScoringProcess(service_module, port or free_port(), folder, self._log("scoring-service"))
         self._replicas: dict[str, LocalReplica] = {}
-        self._changing = threading.RLock()  # the way back may be asked for from another thread
-        self._state = ServingState()
-        self._service: subprocess.Popen[bytes] | None = None
         self._exit = ExitStack()
 
     @property
     def url(self) -> str:
         """Base URL of the scoring service."""
-        return f"http://127.0.0.1:{self._port}"
+        return self.service.url
 
     @property
     def router_url(self) -> str:
@@ -106,11 +96,16 @@ class LocalStack:
             UserError: Envoy or a port is not to be had.
         """
         with ExitStack() as stack:
-            stack.callback(self._end_service)
+            stack.callback(self.service.end)
             stack.callback(self.router.close)
             self.router.start()
-            self._publish_state()
-            self._start_service()
+            self.service.start(
+                run_id=self._run_id,
+                router_url=self.router.url,
+                log_path=self.decision_log,
+                training_set=self._training_set,
+                recipe=self._recipe,
+            )
             self._exit = stack.pop_all()
         return self
 
@@ -121,7 +116,7 @@ class LocalStack:
         with self._exit as stack:
             for replica in self._replicas.values():
                 stack.callback(replica.stop, lambda: 0)
-            stack.callback(self._end_service)
+            stack.callback(self.service.end)
         self._replicas.clear()
 
     def launch(self, arm: str, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> None:
@@ -164,24 +159,30 @@ class LocalStack:
                 del self._replicas[arm]
             replica.stop(lambda: 0)
             raise
-        with self._changing:
+        with self.service.changing:
             self.router.set_arm(arm, Backend("127.0.0.1", replica.replica.port))
-            self._change(arms={**self._state.arms, arm: self._about(served)})
+            self.service.change(arms={**self.service.state.arms, arm: self._about(served)})
         return served
 
     def stop(self, arm: str) -> None:
         """Take the arm out of the draw, wait for its requests in flight, then end its server."""
         if arm not in self._replicas:
             return
-        with self._changing:
-            if routed := arm in self._state.arms:
+        with self.service.changing:
+            if routed := arm in self.service.state.arms:
                 if arm == CANARY:
                     self.router.set_weights(ALL_ON_STABLE)
-                    self._change(weight=0.0, shadow=False)
-                self._change(arms={name: about for name, about in self._state.arms.items() if name != arm})
+                    self.service.change(weight=0.0, shadow=False)
+                self.service.change(
+                    arms={name: about for name, about in self.service.state.arms.items() if name != arm}
+                )
         if (replica := self._replicas.pop(arm, None)) is not None:
             replica.stop(lambda: self.router.active(arm), QUIET_SECONDS if routed else 0.0)
             self.router.set_arm(arm, None)
+
+    def health(self) -> dict[str, Any]:
+        """The state in force at the scoring service; empty where it does not answer."""
+        return self.service.health()
 
     def take_over(self) -> LocalReplica:
         """Make the canary the stable arm with all traffic; returns the old stable replica, idle and still up.
@@ -197,9 +198,9 @@ class LocalStack:
         self.set_shadow(False)
         self.set_weight(100)
         stable.replica.drain(lambda: self.router.active(STABLE), QUIET_SECONDS)
-        with self._changing:
+        with self.service.changing:
             self.router.set_arm(STABLE, Backend("127.0.0.1", canary.replica.port))
-            self._change(arms={STABLE: self._about(canary.served)}, weight=0.0)
+            self.service.change(arms={STABLE: self._about(canary.served)}, weight=0.0)
             self._replicas = {STABLE: canary}
         canary.replica.spec = replace(canary.replica.spec, arm=STABLE)
         canary.replica.drain(lambda: self.router.active(CANARY), QUIET_SECONDS)
@@ -215,17 +216,17 @@ class LocalStack:
         if not replica.alive:
             raise TransientError(f"{replica.served.served_name} does not live any more; start it")
         replica.replica.spec = replace(replica.replica.spec, arm=CANARY)
-        with self._changing:
+        with self.service.changing:
             self._replicas[CANARY] = replica
             self.router.set_arm(CANARY, Backend("127.0.0.1", replica.replica.port))
-            self._change(arms={**self._state.arms, CANARY: self._about(replica.served)})
+            self.service.change(arms={**self.service.state.arms, CANARY: self._about(replica.served)})
         return replica.served
 
     def problem(self) -> str:
         """What of the stack's own processes does not run; "" where both do. Replicas: see `alive`."""
         if not self.router.alive:
             return "Envoy died"
-        return "" if self._service is not None and self._service.poll() is None else "the scoring service died"
+        return "" if self.service.alive else "the scoring service died"
 
     def served(self, arm: str) -> Served:
         """The record of an arm's replica; UserError where there is none."""
@@ -244,34 +245,31 @@ class LocalStack:
         """
         if not 0 <= percent <= 100:
             raise UserError(f"weight {percent}: a percentage between 0 and 100")
-        if percent and CANARY not in self._state.arms:
+        if percent and CANARY not in self.service.state.arms:
             raise UserError(f"weight {percent}: no canary is being served; start one first")
-        with self._changing:
+        with self.service.changing:
             self.router.set_weights({STABLE: 100 - percent, CANARY: percent})
-            self._change(weight=percent / 100)
+            self.service.change(weight=percent / 100)
 
     def set_shadow(self, on: bool) -> None:
         """Whether each decision that stable answers is also asked of the canary; in force when this returns."""
-        self._change(shadow=on)
+        self.service.change(shadow=on)
 
     def decide(
-        self, rows: Sequence[Row], rate: float, stop: Callable[[Sequence[Decision]], bool] | object = None
+        self, rows: Sequence[Row], rate: float, stop: object = None, under_way: object = None
     ) -> Sequence[Decision]:
         """Send rows through the scoring service at `rate` a second, open loop; decisions in order of arrival.
 
         Args:
             rows: mappings with "entities" (join key → text), "text" and, where there is more, "request".
             stop: sees the decisions so far, in order of arrival, and ends the run by returning true.
+            under_way: sees what arrived after those, ended or open; see `core.protocols.ServingStack`.
         """
-        self._wait_for_service()
+        self.service.wait()
         timeout = self._recipe.serving.request_timeout_seconds
-        stopping = stop if callable(stop) else None
+        shadows = Shadows(self.decision_log) if self.service.state.shadow else None
         with engine_time("replay"):
-            if not self._state.shadow:
-                return Drive(self.url, rows, rate, timeout + 1.0, stopping).run()
-            shadows = Shadows(self.decision_log)
-            paired = (lambda seen: stopping(shadows.join_prefix(seen))) if stopping else None
-            return self._await_shadows(Drive(self.url, rows, rate, timeout + 1.0, paired).run(), shadows)
+            return replay(self.url, rows, rate, timeout, shadows, stop, under_way)
 
     def score_arm(self, arm: str, rows: Sequence[Row]) -> list[float | None]:
         """Scores of one arm through the router, None where it failed.
@@ -298,66 +296,6 @@ class LocalStack:
         if arm not in self._replicas:
             raise UserError(f"arm {arm!r}: not being served; start it first")
         return self._replicas[arm]
-
-    def _start_service(self) -> None:
-        config = ServiceConfig(
-            instance=self._instance,
-            run_id=self._run_id,
-            port=self._port,
-            router_url=self.router.url,
-            state_path=str(self._folder / "state.json"),
-            log_path=str(self.decision_log),
-            training_set=str(self._training_set.absolute()),
-            recipe=self._recipe.to_json(),
-        )
-        path = self._folder / "service.json"
-        config.write(path)
-        command = [sys.executable, "-m", self._module, "--config", str(path)]
-        self._service = spawn(command, log=self._log("scoring-service"), cwd=PROJECT_ROOT)
-
-    def _wait_for_service(self) -> None:
-        assert self._service is not None, "the stack is used outside its context"
-        service = self._service
-        up = wait_until(lambda: service.poll() is not None or bool(self.health()), SERVICE_START_SECONDS, every=0.1)
-        if service.poll() is not None or not up:
-            log = self._log("scoring-service")
-            raise TransientError(f"the scoring service is not running on port {self._port} ({tail(log)}); see {log}")
-
-    def _end_service(self) -> None:
-        if self._service is not None:
-            end(self._service, 15.0)
-            self._service = None
-
-    def _change(self, **values: Any) -> None:
-        """Bring a changed state into force at the service, and read it back."""
-        self._wait_for_service()
-        with self._changing:
-            self._state = replace(self._state, **values, generation=self._state.generation + 1)
-            self._publish_state()
-            wanted = self._state.generation
-        if not wait_until(lambda: self.health().get("generation", -1) >= wanted, IN_FORCE_SECONDS, every=0.02):
-            said = self.health().get("state_error") or "no answer"
-            log = self._log("scoring-service")
-            raise TransientError(f"the scoring service did not take the change ({said}); see {log}")
-
-    def _publish_state(self) -> None:
-        write_state(self._folder / "state.json", self._state)
-
-    def health(self) -> dict[str, Any]:
-        """The state in force at the scoring service; empty where it does not answer."""
-        import httpx
-
-        with suppress(httpx.HTTPError, ValueError, AttributeError):
-            answer: dict[str, Any] = httpx.get(f"{self.url}/healthz", timeout=5.0, trust_env=False).json()
-            if answer.get("instance") == self._instance:  # not another service on the same port
-                return answer
-        return {}
-
-    def _await_shadows(self, decisions: Sequence[Decision], shadows: Shadows) -> Sequence[Decision]:
-        """Wait for the mirrored requests still under way, at most the time allowed for an answer."""
-        seconds = self._recipe.serving.request_timeout_seconds + 2.0
-        wait_until(lambda: not any(map(pending, shadows.join(decisions))), seconds, every=0.05)
-        return shadows.join(decisions)
 
     def _log(self, name: str) -> Path:
         return self._place / "logs" / f"{name}.log"

@@ -1,7 +1,7 @@
 """Both arms behind one port, as the router shows them: what an arm does is set by the test, at any time.
 
 Behaviours: `ok`, `hang`, `error` (500), `bad` (400), `garbage`, `slow:SECONDS`, and for streams `stall` (one event,
-then nothing) and `cut` (one event, then the connection ends).
+then nothing), `cut` (one event, then the connection ends) and `drip:SECONDS` (each event so long after the one before).
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from components.core.processes import free_port, wait_until
+from components.core.recipe import Recipe
 from components.serving.control import ArmState, ServingState, write_state
+from components.serving.router.envoy import Backend, Envoy
+from components.serving.router.envoy_config import Limits
 from components.serving.scoring import ARM_HEADER
 from components.serving.scoring_service import ServiceConfig, create_app, server_options
 from tests.fakes.fake_model_server import fake_logprobs
@@ -59,17 +62,18 @@ class _Handler(BaseHTTPRequestHandler):
         elif does == "garbage":
             self._send(200, b"<html>")
         elif asked.get("stream"):
-            self._stream(arm, does)
+            self._stream(arm, does, float(number or 0) if does == "drip" else 0.0)
         else:
             self._send(200, json.dumps(_answer(asked, arm)).encode())
 
-    def _stream(self, arm: str, does: str) -> None:
+    def _stream(self, arm: str, does: str, pause: float) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         for part in range(3):
             self._chunk(f'data: {{"model": "{arm}", "part": {part}}}\n\n'.encode())
+            self.server.ended.wait(pause)
             if does == "stall":
                 self.server.ended.wait(60)
             if does == "cut":
@@ -80,8 +84,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._chunk(b"")
 
     def _chunk(self, data: bytes) -> None:
-        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-        self.wfile.flush()
+        with suppress(OSError):
+            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+            self.wfile.flush()
 
     def _send(self, status: int, body: bytes) -> None:
         with suppress(OSError):
@@ -106,8 +111,8 @@ def _answer(asked: Mapping[str, Any], arm: str) -> dict[str, Any]:
 class Scoring:
     """A scoring service before an ArmsServer; both arms are served, the weight is the test's."""
 
-    def __init__(self, root: Path, url: str, arms: ArmsServer) -> None:
-        self.root, self.url, self.arms = root, url, arms
+    def __init__(self, root: Path, url: str, arms: ArmsServer, router_url: str) -> None:
+        self.root, self.url, self.arms, self.router_url = root, url, arms, router_url
         self.log = root / "decisions.db"
 
 
@@ -118,10 +123,13 @@ def scoring(
     weight: float = 0.0,
     shadow: bool = False,
     arms: tuple[str, ...] = ("stable", "canary"),
+    envoy: bool = False,
     **sections: Mapping[str, Any],
 ) -> Iterator[Scoring]:
-    """The real application on a real port, in a thread."""
+    """The real application on a real port, in a thread; with `envoy`, Envoy before the arms."""
     import uvicorn
+
+    recipe = tiny_recipe(**sections)
 
     model = root / "model"
     if not model.exists():
@@ -134,10 +142,12 @@ def scoring(
     server = ArmsServer()
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     port = free_port()
+    router = _envoy(root, recipe, arms, server.server_port) if envoy else None
     config = ServiceConfig(
-        instance="i", run_id="run-1", port=port, router_url=f"http://127.0.0.1:{server.server_port}",
+        instance="i", run_id="run-1", port=port,
+        router_url=router.url if router else f"http://127.0.0.1:{server.server_port}",
         state_path=str(root / "state.json"), log_path=str(root / "decisions.db"), training_set=str(root),
-        recipe=tiny_recipe(**sections).to_json(),
+        recipe=recipe.to_json(),
     )  # fmt: skip
     assert asdict(config)
     options = server_options() | {"log_level": "error", "timeout_graceful_shutdown": 10}
@@ -147,10 +157,23 @@ def scoring(
     try:
         assert wait_until(lambda: service.started or not thread.is_alive(), 30.0, every=0.02)
         assert service.started
-        yield Scoring(root, f"http://127.0.0.1:{port}", server)
+        yield Scoring(root, f"http://127.0.0.1:{port}", server, config.router_url)
     finally:
         server.ended.set()
         service.should_exit = True
         thread.join(20)
+        if router is not None:
+            router.close()
         server.shutdown()
         server.server_close()
+
+
+def _envoy(root: Path, recipe: Recipe, arms: tuple[str, ...], port: int) -> Envoy:
+    seconds = recipe.serving.request_timeout_seconds
+    router = Envoy(
+        root / "envoy", root / "envoy.log", seconds, limits=Limits(stream_seconds=recipe.serving.stream_seconds)
+    )
+    router.start()
+    for arm in arms:
+        router.set_arm(arm, Backend("127.0.0.1", port))
+    return router

@@ -12,6 +12,7 @@ import pytest
 
 from components.core.processes import wait_until
 from components.serving.decision_log import read_decisions
+from components.serving.scoring import ARM_HEADER
 from tests.fakes.arms_server import Scoring, scoring
 
 TEXT = {"model": "tiny", "prompt": "my card", "max_tokens": 8}
@@ -76,6 +77,34 @@ def test_a_stream_that_hangs_or_breaks_ends_with_an_error_event(tmp_path: Path, 
     assert (row["status"], row["failure"], row["drawn"], row["answered_by"]) == ("refused", failure, "canary", "none")
 
 
+@pytest.mark.parametrize(("longest", "failure"), [(600.0, ""), (1.5, "too_long")])
+def test_a_stream_that_is_slow_but_alive_outlives_the_time_for_an_answer(
+    tmp_path: Path, longest: float, failure: str
+) -> None:
+    """Three events and the end, 0.6 s apart, where an answer has 1 s: through Envoy too, up to `stream_seconds`."""
+    with scoring(tmp_path, serving=LATE | {"stream_seconds": longest}, envoy=True) as service:
+        service.arms.does["stable"] = "drip:0.6"
+        started = time.perf_counter()
+        answer = post(service, "/v1/completions", stream=True)
+        assert time.perf_counter() - started > 1.2
+    events = [line for line in answer.text.split("\n\n") if line]
+    assert len(events) == 4
+    assert "too long" in events[-1] if failure else events[-1] == "data: [DONE]"
+    (row,) = read_decisions(service.log)
+    assert (row["status"], row["failure"]) == ("refused" if failure else "ok", failure)
+
+
+def test_envoy_bounds_silence_and_the_whole_of_a_stream(tmp_path: Path) -> None:
+    """For callers that come past the service: no first byte is 504, a stream that never ends is cut."""
+    with scoring(tmp_path, serving=LATE | {"stream_seconds": 0.2}, envoy=True) as service:
+        asked: dict[str, Any] = {"json": TEXT | {"stream": True}, "headers": {ARM_HEADER: "stable"}, "timeout": 20}
+        service.arms.does["stable"] = "hang"
+        assert httpx.post(f"{service.router_url}/v1/completions", **asked).status_code == 504
+        service.arms.does["stable"] = "drip:0.6"
+        with pytest.raises(httpx.RemoteProtocolError):
+            httpx.post(f"{service.router_url}/v1/completions", **asked)
+
+
 @pytest.mark.parametrize(("does", "failure"), [("error", "http_500"), ("hang", "timeout")])
 def test_before_the_first_byte_stable_answers_for_the_canary(tmp_path: Path, does: str, failure: str) -> None:
     """Credited to the canary's draw; where stable fails as well it is 503."""
@@ -121,14 +150,15 @@ def test_a_caller_that_leaves_is_logged_and_lets_the_arm_go(tmp_path: Path) -> N
 def test_in_shadow_the_canary_is_asked_the_same(tmp_path: Path) -> None:
     """Not as a stream; its failure is recorded and reaches no caller."""
     with scoring(tmp_path, shadow=True) as service:
+
+        def mirrored(*wanted: int) -> bool:
+            return [row["shadow_ok"] for row in read_decisions(service.log)] == list(wanted)
+
         assert post(service, "/v1/completions", stream=True).status_code == 200
+        assert wait_until(lambda: mirrored(1), 20.0, every=0.05)
         service.arms.does["canary"] = "error"
         assert post(service, "/v1/chat/completions").json()["model"] == "stable"
-
-        def mirrored() -> bool:
-            return [row["shadow_ok"] for row in read_decisions(service.log)] == [1, 0]
-
-        assert wait_until(mirrored, 5.0, every=0.05)
+        assert wait_until(lambda: mirrored(1, 0), 20.0, every=0.05)
         asked = [(path, sent["stream"]) for arm, path, sent, _ in service.arms.seen if arm == "canary"]
     assert asked == [("/v1/completions", False), ("/v1/chat/completions", False)]
 

@@ -6,7 +6,7 @@ import hashlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,8 +16,11 @@ import httpx
 import pytest
 
 from components.core.errors import UserError
+from components.core.protocols import Decision
 from components.serving.admission import KEYS_VARIABLE, read_clients
 from components.serving.decision_log import read_decisions
+from components.serving.load import Drive
+from components.serving.rules import Patience
 from tests.fakes.arms_server import Scoring, scoring
 from tests.fakes.serving_case import rows
 
@@ -45,6 +48,60 @@ def test_a_canary_that_hangs_is_answered_by_stable_within_the_deadline(tmp_path:
         refused = ask(service)
         assert time.perf_counter() - started < 1.5
         assert (refused.status_code, refused.json()["decision"]["status"]) == (503, "refused")
+
+
+def test_a_hung_canary_costs_its_callers_what_the_recipe_gives_it_and_one_record(tmp_path: Path) -> None:
+    """`canary_seconds` of a long deadline; the draw's failure is in the one record, and stable's late answer is not."""
+    times = {"request_timeout_seconds": 30.0, "canary_seconds": 0.3}
+    with scoring(tmp_path, weight=1.0, serving=times) as service:
+        service.arms.does["canary"] = "hang"
+        started = time.perf_counter()
+        with ThreadPoolExecutor(8) as pool:
+            found = [answer.json() for answer in pool.map(lambda _: ask(service), range(8))]
+        assert 0.3 <= time.perf_counter() - started < 10  # half of the deadline is 15
+        service.arms.ended.set()  # what hung answers now, and nobody waits for it
+    told = {(one["status"], one["drawn"], one["answered_by"], one["failure"], one["label"] is None) for one in found}
+    assert told == {("fallback", "canary", "stable", "timeout", False)}
+    logged = read_decisions(service.log)
+    assert sorted(row["id"] for row in logged) == sorted(one["decision_id"] for one in found)
+    assert {(row["drawn"], row["answered_by"], row["failure"], row["status"]) for row in logged} == {
+        ("canary", "stable", "timeout", "fallback")
+    }
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(0.0, 5.0), (2.0, 2.0), (9.0, 5.0)])
+def test_stable_always_has_half_of_what_is_left(asked: float, waited: float) -> None:
+    """Whatever the recipe gives to the canary."""
+    assert Patience(asked).seconds(10.0) == waited
+
+
+def test_what_is_in_flight_is_told_with_its_draw_and_age_while_it_hangs(tmp_path: Path) -> None:
+    """All that arrived behind what has ended, in order: what ended as it ended, what hangs as it was drawn."""
+    ended: list[Decision] = []
+    looks: list[tuple[int, list[Decision]]] = []
+
+    def stop(seen: Sequence[Decision]) -> bool:
+        ended[:] = seen
+        return False
+
+    def enough(rest: Sequence[Decision]) -> bool:
+        looks.append((len(ended), list(rest)))
+        return rest[0].is_open and rest[0].seconds > 0.5 and len(rest) > 3
+
+    with scoring(tmp_path, weight=0.5, serving={"request_timeout_seconds": 20.0}) as service:
+        service.arms.does["canary"] = "hang"
+        ender = threading.Timer(3.0, service.arms.ended.set)  # what hangs answers, so that the drive can end
+        ender.start()
+        found = Drive(service.url, rows(400), 20.0, 21.0, stop, enough).run()
+        ender.join()
+        assert httpx.get(f"{service.url}/in-flight").json() == {"requests": []}
+    first, rest = looks[-1]
+    assert len(found) < 400, "it was ended by what was under way"
+    assert (rest[0].drawn, rest[0].weight, rest[0].score, rest[0].status) == ("canary", 0.5, None, "open")
+    for told, came in zip(rest, found[first:], strict=False):
+        assert told == came if not told.is_open else (told.drawn, told.weight) in {("", 0.0), (came.drawn, came.weight)}
+    ages = [one.seconds for one in rest if one.is_open]
+    assert ages == sorted(ages, reverse=True)
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,8 @@ class Envoy:
 
     def _write_routes(self) -> None:
         self._generation += 1
-        self._replace(ROUTES_FILE, route_configuration(self._weights, self._generation, self._timeout))
+        told = route_configuration(self._weights, self._generation, self._timeout, self._limits.stream_seconds)
+        self._replace(ROUTES_FILE, told)
 
     def _replace(self, name: str, resource: dict[str, Any]) -> None:
         content = json.dumps({"version_info": str(time.time_ns()), "resources": [resource]})

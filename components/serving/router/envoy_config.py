@@ -26,8 +26,10 @@ class Limits:
 
     An arm is ejected for `eject_seconds` after so many failures in a row to connect, to answer in time or with 502,
     503 or 504. A 500 ejects nobody: a request that breaks the model must not take the arm from all others.
+    `stream_seconds` is for a whole answer, however alive.
     """
 
+    stream_seconds: float = 600.0
     body_bytes: int = 1 << 20
     idle_seconds: int = 30  # under the servers' keep-alive, so that no request meets a connection being closed
     requests: int = 256  # in flight to one arm; more are answered 503 at once
@@ -48,9 +50,12 @@ def endpoints(arm: str, backend: Backend | None) -> dict[str, Any]:
     return {"@type": kind, "cluster_name": arm, "endpoints": [{"lb_endpoints": found}]}
 
 
-def route_configuration(weights: Mapping[str, int], generation: int, timeout_seconds: float) -> dict[str, Any]:
+def route_configuration(
+    weights: Mapping[str, int], generation: int, timeout_seconds: float, stream_seconds: float
+) -> dict[str, Any]:
     """The routes; `generation` is told in the virtual host's name, which the admin port repeats."""
-    host = {"name": f"model-{generation}", "domains": ["*"], "routes": _routes(weights, timeout_seconds)}
+    routes = _routes(weights, timeout_seconds, stream_seconds)
+    host = {"name": f"model-{generation}", "domains": ["*"], "routes": routes}
     return {"@type": f"{TYPES}.config.route.v3.RouteConfiguration", "name": "model", "virtual_hosts": [host]}
 
 
@@ -67,10 +72,15 @@ def bootstrap(watched: Path, port: int, admin_port: int, timeout_seconds: float,
     }
 
 
-def _routes(weights: Mapping[str, int], timeout_seconds: float) -> list[dict[str, Any]]:
-    """First match wins: named arm, unknown arm, weights, and everything else is not there."""
-    retry = {"retry_on": RETRY_ON, "num_retries": RETRIES}
-    how = {"timeout": f"{timeout_seconds:.3f}s", "retry_policy": retry}
+def _routes(weights: Mapping[str, int], timeout_seconds: float, stream_seconds: float) -> list[dict[str, Any]]:
+    """First match wins: named arm, unknown arm, weights, and everything else is not there.
+
+    The timeout is for the first byte and between two: a stream that is slow but alive goes on for `stream_seconds`,
+    and a little longer here, so that the scoring service, which knows how to say so, ends it.
+    """
+    retry = {"retry_on": RETRY_ON, "num_retries": RETRIES, "per_try_idle_timeout": f"{timeout_seconds:.3f}s"}
+    longest = {"max_stream_duration": f"{stream_seconds + timeout_seconds:.3f}s"}
+    how = {"timeout": "0s", "max_stream_duration": longest, "retry_policy": retry}
     split = {"clusters": [{"name": arm, "weight": weights[arm]} for arm in ARMS]}
     routes: list[dict[str, Any]] = []
     for path, method in ALLOWED:
