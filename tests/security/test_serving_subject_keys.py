@@ -5,15 +5,19 @@ from __future__ import annotations
 import base64
 import secrets
 import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from components.core.errors import UserError
 from components.core.recipe import parse_recipe
-from components.serving.decision_log import DecisionLog, Keeping, find_decision, read_decisions
+from components.serving.decision_log import DecisionLog, Keeping, find_decision, read_decisions, writer
+from components.serving.decision_log import keys as keys_module
 from components.serving.decision_log.keys import KEYS, MASTER, MASTER_VARIABLE, SubjectKeys
-from components.serving.decision_log.schema import new_id
+from components.serving.decision_log.parts import Parts
+from components.serving.decision_log.schema import connect, new_id
 from tests.fakes.decision_record import record
 from tests.fakes.serving_case import tiny_recipe
 
@@ -137,3 +141,43 @@ def test_a_policy_that_could_not_be_kept_is_refused(serving: dict[str, str], sai
     with pytest.raises(UserError, match=said):
         tiny_recipe(serving=serving)
     assert parse_recipe(tiny_recipe(serving={"subject": "shop", "keep_text": "encrypted"}).to_json())
+
+
+def test_retention_deletes_the_keys_of_subjects_of_whom_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key lives as long as a row that it opens: in the segment or in a part, whoever used it since."""
+    past = (datetime.now(UTC) - timedelta(days=9)).isoformat(timespec="microseconds")
+    with monkeypatch.context() as then:
+        then.setattr(writer, "now", lambda: past)
+        then.setattr(keys_module, "now", lambda: past)
+        logged(tmp_path, ["gone", "gone-from-a-part", "came-back"])
+    path = tmp_path / "decisions.db"
+    with closing(connect(path)) as connection:
+        parts = Parts(connection, str(tmp_path / "decisions"))
+        assert parts.move() == 1
+        assert parts.drop(30) == 0
+        assert len(readable(path)) == 3, "younger than what is deleted"
+        logged(tmp_path, ["came-back", "new"])
+        assert parts.drop(8) == 1
+    assert readable(path) == ["came-back", "new"]
+    with sqlite3.connect(tmp_path / KEYS) as kept:
+        assert kept.execute("select count(*) from keys").fetchone()[0] == 2
+        assert kept.execute("select count(*) from forgotten").fetchone()[0] == 0
+
+
+def test_keys_of_an_earlier_version_count_as_used_today(tmp_path: Path) -> None:
+    """A key file without the day of the last use is read and written on, and nothing of it is deleted for its lack."""
+    ids = logged(tmp_path, ["shop-1"])
+    with sqlite3.connect(tmp_path / KEYS) as connection:
+        connection.execute("alter table keys drop column used")
+    with closing(connect(tmp_path / "decisions.db")) as connection:
+        Parts(connection, str(tmp_path / "decisions")).drop(1)
+    found = find_decision(tmp_path / "decisions.db", ids[0])
+    assert found is not None
+    assert found["text"] == TEXT
+
+
+def readable(path: Path) -> list[str]:
+    """The shops of the decisions that can be read."""
+    return [row["entities"]["shop"] for row in read_decisions(path) if not row["forgotten"]]

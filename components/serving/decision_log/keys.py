@@ -3,7 +3,8 @@
 AES-256-GCM (NIST SP 800-38D), a random nonce a message, the decision's id as associated data. Keys lie in a small
 SQLite file, each wrapped by the home's master key ($PILOTLINE_DECISION_KEY, 32 bytes as base64, else a file that only
 its owner reads); subjects are named there by an HMAC under the same master key. Destroying a key overwrites its page
-(SQLite's secure_delete); copies of the file made before, and blocks that a disk sets aside, are beyond its reach.
+(SQLite's secure_delete); copies of the file made before, and blocks that a disk sets aside, are beyond its reach. A key
+knows the day of its last use, so that one whose rows were all deleted goes with them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import hmac
 import os
 import secrets
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -30,7 +31,8 @@ MASTER_VARIABLE = "PILOTLINE_DECISION_KEY"
 MOST_CACHED = 4096
 NONCE = 12
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS keys (id TEXT PRIMARY KEY, subject TEXT NOT NULL, wrapped BLOB NOT NULL, made TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS keys (id TEXT PRIMARY KEY, subject TEXT NOT NULL, wrapped BLOB NOT NULL, made TEXT NOT NULL,
+  used TEXT NOT NULL DEFAULT '');
 CREATE UNIQUE INDEX IF NOT EXISTS keys_subject ON keys (subject);
 CREATE TABLE IF NOT EXISTS forgotten (
   subject TEXT NOT NULL, time TEXT NOT NULL, reason TEXT NOT NULL, keys INTEGER NOT NULL);
@@ -42,12 +44,9 @@ class SubjectKeys:
 
     def __init__(self, path: Path, master: bytes) -> None:
         self._master = master
-        self._connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        self._connection.execute("PRAGMA secure_delete=ON")
-        self._connection.execute("PRAGMA journal_mode=DELETE")
-        self._connection.executescript(SCHEMA)
-        path.chmod(0o600)
+        self._connection = _connect(path)
         self._cached: dict[str, tuple[str, AESGCM] | AESGCM] = {}
+        self._day = ""  # of what is cached: on another day each key's last use is written anew
         self._version = -1
 
     @classmethod
@@ -113,6 +112,9 @@ class SubjectKeys:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         self._fresh()
+        if (today := now()[:10]) != self._day:
+            self._cached.clear()
+            self._day = today
         if isinstance(found := self._cached.get(subject), tuple):
             return found
         with self._connection:
@@ -121,9 +123,11 @@ class SubjectKeys:
             if row is None:
                 key_id, key = secrets.token_hex(8), AESGCM.generate_key(256)
                 wrapped = self._wrap(key, key_id)
-                told = (key_id, subject, wrapped, now())
-                self._connection.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", told)
+                told = (key_id, subject, wrapped, now(), today)
+                self._connection.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", told)
                 row = (key_id, wrapped)
+            else:
+                self._connection.execute("UPDATE keys SET used = ? WHERE id = ? AND used < ?", (today, row[0], today))
         made = str(row[0]), AESGCM(self._unwrap(row[1], row[0]))
         return self._keep(subject, made)
 
@@ -170,6 +174,27 @@ class SubjectKeys:
             raise UserError(
                 f"decision keys: the master key is not the one they were made with; set {MASTER_VARIABLE} to it"
             ) from error
+
+
+def drop_unused(folder: Path, before: str) -> int:
+    """Destroy the keys of a home that were last used on a day before this time (ISO 8601); how many there were."""
+    path = folder / KEYS
+    if not path.is_file():
+        return 0
+    with closing(_connect(path)) as connection:
+        return connection.execute("DELETE FROM keys WHERE used < ?", (before[:10],)).rowcount
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA secure_delete=ON")
+    connection.execute("PRAGMA journal_mode=DELETE")
+    connection.executescript(SCHEMA)
+    if "used" not in {row[1] for row in connection.execute("PRAGMA table_info(keys)")}:  # of an earlier version
+        connection.execute("ALTER TABLE keys ADD COLUMN used TEXT NOT NULL DEFAULT ''")
+        connection.execute("UPDATE keys SET used = ?", (now()[:10],))
+    path.chmod(0o600)
+    return connection
 
 
 def _master(folder: Path) -> bytes:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from components.core.errors import IntegrityError, TransientError, one_line
+from components.serving.decision_log.keys import drop_unused
 from components.serving.decision_log.schema import time_of
 
 PART_ROWS, PART_BYTES = 20_000, 64 << 20
@@ -77,14 +78,15 @@ class Parts:
         return written
 
     def drop(self, days: int) -> int:
-        """Delete what is older than so many days, in parts whose youngest row is, and in the active segment."""
+        """Delete what is older than so many days: parts whose youngest row is, rows of the active segment, and the keys
+        of subjects of whom nothing is left."""
         with self._alone() as alone:
             return self._drop(days) if alone else 0
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:
         """Whether no other process moves rows of this log: two services of one home share it for a while."""
-        path = Path(self._connection.execute("PRAGMA database_list").fetchone()["file"])
+        path = self._path
         with path.with_name(f"{path.name}.parts.lock").open("w") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,7 +104,18 @@ class Parts:
             self._change("DELETE FROM parts WHERE url = ?", part["url"])
         for table in ("decisions", "shadows", "feedback"):
             self._change(f"DELETE FROM {table} WHERE time < ?", until)  # noqa: S608 - names of this package
+        drop_unused(self._path.parent, min(until, self._oldest()))
         return len(leaving)
+
+    @property
+    def _path(self) -> Path:
+        """Of the active segment."""
+        return Path(self._connection.execute("PRAGMA database_list").fetchone()["file"])
+
+    def _oldest(self) -> str:
+        """Time of the oldest decision that is left, in a part or not; "9" where there is none."""
+        asked = "SELECT MIN(since) FROM parts WHERE kind = ? UNION ALL SELECT MIN(time) FROM decisions"
+        return min((row[0] for row in self._connection.execute(asked, (DECISIONS,)) if row[0]), default="9")
 
     def _next(self, kind: str) -> int:
         found = self._connection.execute("SELECT COALESCE(MAX(last), 0) + 1 FROM parts WHERE kind = ?", (kind,))
