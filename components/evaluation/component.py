@@ -43,13 +43,13 @@ def evaluate(
     from components.evaluation.kubeflow_view import show
     from components.evaluation.opponent import champion_of
     from components.evaluation.windows import WindowsInHome
-    from components.models.signing import public_key_at
+    from components.models.trusted import keys_at
 
     with running("evaluate", home, run_id, recipe) as step:
         found = evaluate_model(
             step.recipe, Path(training_set.path), Path(model.path), Path(evidence.path), champion_of(step),
             handover=Path(handover.path), windows=WindowsInHome(step.home.test_windows),
-            public_keys=(public_key_at(step.home),),
+            public_keys=keys_at(step.home),
             contract_digest=(read_record(step.home, run_id, "validate") or {}).get("contract_digest", ""),
         )  # fmt: skip
         evidence.metadata["digest"] = found.record_digest

@@ -12,28 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from components.core.errors import UserError
-from components.core.ledger import Entry, Ledger
+from components.core.ledger import Ledger
 from components.models.signing import SignatureError, key_id, signature_check, verify_signature
+from components.models.trusted import SIGNING_KEY, TRUSTED, WITHDRAWN, keys_of, trusted_keys
 
-SIGNING_KEY = "signing_key"
-TRUSTED, WITHDRAWN = "trusted", "withdrawn"
-
-
-def trusted_keys(ledger: Ledger) -> list[str]:
-    """The public keys (PEM) that count now, oldest first."""
-    return keys_of(ledger.entries(SIGNING_KEY))
-
-
-def keys_of(entries: Sequence[Entry]) -> list[str]:
-    """The public keys that count after these entries, of any kind, oldest first."""
-    keys: list[str] = []
-    for entry in entries:
-        if entry.kind != SIGNING_KEY:
-            continue
-        keys = [key for key in keys if key != entry.payload["public_key"]]
-        if entry.payload["event"] == TRUSTED:
-            keys.append(entry.payload["public_key"])
-    return keys
+__all__ = [
+    "SIGNING_KEY", "check_before_serving", "keys_of", "pin_first", "signer_of", "trust", "trusted_keys", "withdraw",
+]  # fmt: skip
 
 
 def pin_first(ledger: Ledger, public_key: str) -> list[str]:

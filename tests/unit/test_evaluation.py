@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from kfp import dsl
 from sklearn.metrics import roc_auc_score
 
 from components.core.errors import IntegrityError, PolicyRefusal, TransientError, UserError
+from components.core.home import Home
+from components.core.ledger import Ledger
 from components.core.publish import publishing, verify
 from components.core.records import Evidence, TrainingSetRef
 from components.evaluation import evaluate as module
 from components.evaluation.baselines import score_baselines
+from components.evaluation.component import evaluate as evaluate_step
 from components.evaluation.evaluate import evaluate, read_predictions
 from components.evaluation.opponent import find_champion
 from components.evaluation.page import notes, page
 from components.evaluation.windows import WindowsInHome
+from components.models.signing import SignatureError, public_key_at
+from components.models.trusted import keys_at
+from components.registry.trust import pin_first, trust, withdraw
 from tests.fakes.fake_tracking import FakeTracking
 from tests.fakes.judged import (
     FEATURES,
@@ -35,6 +43,7 @@ from tests.fakes.registering import public_key, publish_signed_model
 from tests.fakes.weights import weights
 
 ALL = ("prior", "logistic_regression", "feature_logistic_regression", "text_logistic_regression", "gradient_boosting")
+RECIPE = small_recipe()
 
 
 @pytest.fixture(autouse=True)
@@ -313,3 +322,34 @@ def test_a_model_whose_signature_does_not_hold_is_not_evaluated(made: tuple[Path
             (staging / "model.sig").write_bytes(signature)
     with pytest.raises(IntegrityError, match="sign"):
         evaluate(small_recipe(), rows, model, out, public_keys=keys)
+
+
+def test_a_model_signed_by_an_earlier_key_is_evaluated_while_that_key_counts(
+    made: tuple[Path, Path, TrainingSetRef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the step itself: keys change while a model waits, and the ledger says which count."""
+    rows, model, ref = made
+    publish_signed_model(model, ref)
+    publish_handover(tmp_path / "handover", ref)
+    monkeypatch.setattr("components.evaluation.opponent.champion_of", lambda step: None)
+    home = Home.at(tmp_path / "home")
+    assert keys_at(home, {}) == [public_key_at(home, {})]  # nothing is pinned yet
+
+    def step(run_id: str) -> float:
+        given = {"training_set": rows, "model": model, "handover": tmp_path / "handover"}
+        artifacts = {name: dsl.Artifact(uri=str(place)) for name, place in given.items()}
+        for name, kind in {"evidence": dsl.Artifact, "page": dsl.HTML, "notes": dsl.Markdown}.items():
+            artifacts[name] = kind(uri=str(tmp_path / run_id / name))
+        (tmp_path / run_id).mkdir()
+        shown = {"metrics": dsl.Metrics(), "roc": dsl.ClassificationMetrics()}
+        for name, artifact in shown.items():
+            artifact.uri = str(tmp_path / run_id / name)
+        return float(evaluate_step.python_func(str(home.root), run_id, RECIPE.to_json(), "code", **artifacts, **shown))
+
+    with closing(Ledger(home.ledger_url)) as ledger:
+        pin_first(ledger, public_key())
+        trust(ledger, public_key_at(home, {}), "the yearly change")
+        assert step("run-1") > 0.5
+        withdraw(ledger, public_key(), "lost")
+    with pytest.raises(SignatureError, match="trusted is"):
+        step("run-2")
