@@ -143,8 +143,7 @@ def plain_before(url: str, root: Path) -> Iterator[str]:
 
 def cpu_of(stack: LocalStack) -> Callable[[], float]:
     """CPU seconds so far of the scoring service's process."""
-    assert stack._service is not None
-    process = psutil.Process(stack._service.pid)
+    process = psutil.Process(stack.service.pid)
 
     def spent() -> float:
         used = process.cpu_times()

@@ -55,23 +55,32 @@ class Comparison:
         asked, verdict = began, judge.verdict(0.0, deadline)
 
         def look(fresh: Sequence[Observation]) -> bool:
-            nonlocal asked, verdict
+            nonlocal asked
             for seen in fresh:
                 judge.add(seen)
             self._check_alive()
             elapsed = traffic.seconds - began
-            verdict = judge.verdict(elapsed, deadline)
-            if verdict.outcome == CONTINUE and began + elapsed - asked >= SENTINEL_SECONDS:
+            ends = decide(elapsed)
+            if not ends and began + elapsed - asked >= SENTINEL_SECONDS:
                 asked = began + elapsed
                 traffic.note(judge.stage, verdict.why)
                 self._sentinel()
                 self._keep()
+            return ends
+
+        def look_ahead(waiting: Sequence[Observation]) -> bool:
+            judge.open(waiting)
+            return decide(traffic.seconds - began)
+
+        def decide(elapsed: float) -> bool:
+            nonlocal verdict
+            verdict = judge.verdict(elapsed, deadline)
             if verdict.outcome == FAIL:
                 self._weight_off()
             return verdict.outcome != CONTINUE or self._stack.stopped
 
         seconds = deadline + self._rollout.extend_seconds
-        self._drive(math.ceil(seconds * self._rollout.requests_per_second), look)
+        self._drive(math.ceil(seconds * self._rollout.requests_per_second), look, look_ahead)
         self._stack.check()
         if verdict.outcome == CONTINUE:
             verdict = judge.verdict(traffic.seconds - began, deadline, last=True)
@@ -83,10 +92,10 @@ class Comparison:
             self._kept_at = self._traffic.seconds
             self._remember()
 
-    def _drive(self, requests: int, look: Look) -> None:
+    def _drive(self, requests: int, look: Look, look_ahead: Look) -> None:
         """All requests until the time is over; where the stack raises and the canary is dead, the canary did it."""
         try:
-            self._traffic.drive(requests, look)
+            self._traffic.drive(requests, look, look_ahead)
         except TransientError:
             self._stack.check()
             self._check_alive()

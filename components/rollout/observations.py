@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from components.core.protocols import Decision
 
+INVALID, WRONG_MODEL = "invalid", "wrong_model"  # how a drawn arm may fail, by the scoring service's words
+
 
 @dataclass(frozen=True)
 class ArmOutcome:
@@ -77,16 +79,15 @@ def observe(
         outcome: the row's label, 0 or 1.
         unit: what a sticky draw was made of (the entity), in any form that is the same each time.
     """
+    if decision.is_open:
+        own = ArmOutcome(failed=False, invalid=False, seconds=_seconds(decision.seconds), score=None)
+        return Observation(_arm(decision), decision.weight, own, None, user_failed=False, unit=unit, open=True)
     answered = 200 <= decision.http_status < 300 and decision.status != "refused"
-    own = answered and decision.answered_by == decision.drawn
-    usable = own and valid_score(decision.score) and decision.label in labels
-    invalid = not usable and (own or decision.failure == "invalid")
-    expects = versions.get(decision.answered_by)
-    surprise = ""
-    if answered and expects is not None and decision.model_version != expects:
-        surprise = f"{decision.answered_by} answered as {decision.model_version!r}, not {expects!r}"
+    answers = answered and decision.answered_by == decision.drawn
+    usable = answers and valid_score(decision.score) and decision.label in labels
+    invalid = not usable and (answers or decision.failure == INVALID)
     return Observation(
-        drawn_arm=decision.drawn if decision.drawn in ("stable", "canary") else "",
+        drawn_arm=_arm(decision),
         weight=decision.weight,
         own=ArmOutcome(
             not usable and not invalid, invalid, _seconds(decision.seconds), decision.score if usable else None
@@ -94,20 +95,37 @@ def observe(
         model_seconds=_seconds(decision.model_seconds if decision.model_seconds is not None else decision.seconds),
         mirrored=_mirrored(decision),
         user_failed=not answered or decision.label not in labels,
-        surprise=surprise,
+        surprise=_surprise(decision, versions, answered),
         expected=expected if valid_score(expected) else None,
         outcome=outcome,
         unit=unit,
     )
 
 
+def _surprise(decision: Decision, versions: Mapping[str, str], answered: bool) -> str:
+    """Who answered as whom, where it is not the version or model that its arm is to serve."""
+    expects = versions.get(decision.answered_by)
+    if decision.failure == WRONG_MODEL and _arm(decision):
+        return f"{decision.drawn} answered as another model"
+    if decision.shadow_failure == WRONG_MODEL:
+        return "canary answered a mirrored request as another model"
+    if answered and expects is not None and decision.model_version != expects:
+        return f"{decision.answered_by} answered as {decision.model_version!r}, not {expects!r}"
+    return ""
+
+
+def _arm(decision: Decision) -> str:
+    return decision.drawn if decision.drawn in ("stable", "canary") else ""
+
+
 def _mirrored(decision: Decision) -> ArmOutcome | None:
     if decision.shadow_ok is None:
         return None
     valid = decision.shadow_ok and valid_score(decision.shadow_score)
+    invalid = decision.shadow_failure == INVALID or (decision.shadow_ok and not valid)
     return ArmOutcome(
-        failed=not decision.shadow_ok,
-        invalid=decision.shadow_ok and not valid,
+        failed=not decision.shadow_ok and not invalid,
+        invalid=invalid,
         seconds=_seconds(decision.shadow_seconds),
         score=decision.shadow_score if valid else None,
     )

@@ -103,10 +103,12 @@ class Steered:
             self.check()
             self.stack.set_shadow(on)
 
-    def decide(self, rows: Sequence[Row], rate: float, stop: object = None) -> Sequence[Decision]:
+    def decide(
+        self, rows: Sequence[Row], rate: float, stop: object = None, under_way: object = None
+    ) -> Sequence[Decision]:
         """As the stack."""
         self.check()
-        return self.stack.decide(rows, rate, stop)
+        return self.stack.decide(rows, rate, stop, under_way)
 
     def score_arm(self, arm: str, rows: Sequence[Row]) -> list[float | None]:
         """As the stack."""

@@ -40,13 +40,15 @@ class Traffic:
         """Since the rollout began."""
         return self.now() - self._began
 
-    def drive(self, requests: int, look: Look) -> list[Observation]:
+    def drive(self, requests: int, look: Look, look_ahead: Look | None = None) -> list[Observation]:
         """Send the next requests, open loop at the recipe's rate; one observation a request, in order of arrival.
 
         Args:
             requests: at most so many.
             look: sees each observation once, in that order, as soon as all before it are known; true ends the drive.
                 What was under way by then is still returned, and its users still count.
+            look_ahead: sees, right after `look`, all that arrived after what `look` saw, in order of arrival, those
+                that have not ended as `open`; true ends the drive. Where the stack cannot tell it is not asked.
 
         A request for which nothing came back counts as failed for its user and tells about neither arm.
         """
@@ -61,7 +63,14 @@ class Traffic:
             ended = ended or look(fresh)
             return ended
 
-        decisions = self.stack.decide(rows, self.recipe.rollout.requests_per_second, stop)
+        def under_way(decisions: Sequence[Decision]) -> bool:
+            nonlocal ended
+            assert look_ahead is not None
+            ended = ended or look_ahead(self._observe(rows[len(seen) :], decisions))
+            return ended
+
+        more = {} if look_ahead is None else {"under_way": under_way}
+        decisions = self.stack.decide(rows, self.recipe.rollout.requests_per_second, stop, **more)
         rest = self._observe(rows[len(seen) :], decisions[len(seen) :])
         if not ended:
             rest += [_LOST] * (len(rows) - len(seen) - len(rest))

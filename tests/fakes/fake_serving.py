@@ -133,7 +133,9 @@ class FakeServing:
         self._call("set_shadow", on)
         self.shadow = on
 
-    def decide(self, rows: Sequence[Mapping[str, object]], rate: float, stop: object = None) -> Sequence[Decision]:
+    def decide(
+        self, rows: Sequence[Mapping[str, object]], rate: float, stop: object = None, under_way: object = None
+    ) -> Sequence[Decision]:
         """One decision a row, in order; `stop` sees them every LOOK_SECONDS, the slowest one's time comes last."""
         self._call("decide", len(rows))
         decisions: list[Decision] = []

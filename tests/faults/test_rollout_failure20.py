@@ -127,7 +127,7 @@ def test_failure20_a_hanging_stack_still_loses_its_weight_at_once(case, monkeypa
     class Stuck(FakeServing):
         asked_at = 0.0
 
-        def decide(self, rows, rate, stop=None):
+        def decide(self, rows, rate, stop=None, under_way=None):
             if self.weight == 50 and not self.asked_at:
                 self.asked_at = time.monotonic()
                 with closing(Ledger(case.ledger_url)) as ledger:

@@ -91,7 +91,7 @@ def test_a_stack_that_answers_nothing_at_all_is_no_pass(tmp_path):
     """decide returns nothing: inconclusive at the deadline, and every user counts as failed."""
 
     class Silent(FakeServing):
-        def decide(self, rows, rate, stop=None):
+        def decide(self, rows, rate, stop=None, under_way=None):
             self.clock.seconds += len(rows) / rate
             return []
 
@@ -106,7 +106,7 @@ def test_a_stack_that_dies_with_its_canary_is_the_canarys_doing(tmp_path):
     """The load driver fails because the canary took the stack down: rolled back, not an error."""
 
     class Dragged(FakeServing):
-        def decide(self, rows, rate, stop=None):
+        def decide(self, rows, rate, stop=None, under_way=None):
             if self.weight == 50:
                 self.replicas["canary"].alive = False
                 raise TransientError("connection refused")
@@ -121,7 +121,7 @@ def test_a_stack_that_ignores_stop_is_judged_on_everything_at_the_end(tmp_path):
     """A simple adapter may send all requests and return: the verdict is the same kind."""
 
     class Plain(FakeServing):
-        def decide(self, rows, rate, stop=None):
+        def decide(self, rows, rate, stop=None, under_way=None):
             return super().decide(rows, rate)
 
     assert make_case(tmp_path, deadline_seconds=30).run(Plain()).outcome == "passed"
