@@ -26,13 +26,15 @@ def finish(
     from components.core.home import Home
     from components.core.publish import write_atomic
     from components.core.recipe import parse_recipe
+    from pipelines.cluster_serving import settle_after
     from pipelines.outcome import conclude, store
     from pipelines.report import write_report
 
     place = Home.at(home)
     write_atomic(place.run(run_id) / "recipe.json", recipe)
-    outcome = conclude(place, run_id, parse_recipe(recipe), code_version)
+    outcome = conclude(place, run_id, parsed := parse_recipe(recipe), code_version)
     report = write_report(place, run_id)
     Path(page.path).write_text(report.read_text(encoding="utf-8"), encoding="utf-8")
     store(place, outcome)
+    settle_after(place, run_id, parsed)
     return outcome.outcome

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kfp import dsl
 
 PROFILES = ("laptop", "gpu-pool")
+SERVING_LABEL = "pilotline.dev/serving"
 POOLS: Mapping[str, Pool] = MappingProxyType({name: pool for name, pool in pools().items() if pool.has_gpus})
 HOME_CLAIM = POOLS[DEFAULT_POOL].volume.claim
 HOME_MOUNT = POOLS[DEFAULT_POOL].volume.mount
@@ -38,13 +39,19 @@ LEDGER = Secret(name="pilotline-ledger", keys={"ledger-url": "PILOTLINE_LEDGER_U
 
 @dataclass(frozen=True)
 class Needs:
-    """What one step asks of a cluster; a step that trains takes time, retries and secrets from the pool instead."""
+    """What one step asks of a cluster; a step that trains takes time, retries and secrets from the pool instead.
+
+    serves: it says what is served (serving.backend kubernetes); the network policy of deploy/kubernetes/serving lets
+        pods with this label to the scoring service's control port. A compiled file cannot name an account for one step:
+        that is the run's (`submit --service-account`), bound to the Role pilotline-rollout.
+    """
 
     cpu: str = "1"
     memory: str = "2Gi"
     timeout_minutes: int = 30
     retries: int = 1
     trains: bool = False
+    serves: bool = False
     secrets: tuple[Secret, ...] = field(default=())
 
 
@@ -57,9 +64,9 @@ NEEDS: Mapping[str, Needs] = MappingProxyType(
         "train": Needs("2", "8Gi", trains=True),
         "evaluate": Needs("4", "16Gi", 120, 1, secrets=(TRACKING,)),
         "register": Needs("1", "4Gi", 30, 2, secrets=(TRACKING, LEDGER)),
-        "rollout": Needs("4", "16Gi", 240, 1, secrets=(TRACKING, LEDGER)),
+        "rollout": Needs("4", "16Gi", 240, 1, serves=True, secrets=(TRACKING, LEDGER)),
         "promote": Needs("1", "2Gi", 15, 2, secrets=(TRACKING, LEDGER)),
-        "finish": Needs("1", "2Gi", 15, 2, secrets=(TRACKING, LEDGER)),
+        "finish": Needs("1", "2Gi", 30, 2, serves=True, secrets=(TRACKING, LEDGER)),
     }
 )
 
@@ -96,6 +103,8 @@ def apply_profile(
     _schedule(task, needs.timeout_minutes, needs.retries, pool)
     for secret in needs.secrets:
         _expose(task, secret)
+    if needs.serves:
+        _label(task, SERVING_LABEL)
     task.set_cpu_request(needs.cpu).set_memory_request(needs.memory).set_memory_limit(needs.memory)
 
 
@@ -181,6 +190,12 @@ def _mount_home(task: dsl.PipelineTask, pool: Pool) -> None:
     from kfp import kubernetes
 
     kubernetes.mount_pvc(task, pvc_name=pool.volume.claim, mount_path=pool.volume.mount)
+
+
+def _label(task: dsl.PipelineTask, label: str) -> None:
+    from kfp import kubernetes
+
+    kubernetes.add_pod_label(task, label, "true")
 
 
 def _expose(task: dsl.PipelineTask, secret: Secret) -> None:

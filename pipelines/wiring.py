@@ -28,14 +28,19 @@ def name_contract(recipe: Recipe, home: Home, expected_digest: str = "") -> Cont
 
 @contextmanager
 def open_stack(step: StepRun, engine: str, training_set: Path) -> Iterator[ServingStack]:
-    """The local serving stack for a rollout, with the online features of the run's training set.
+    """The serving stack for a rollout, here or in a cluster, with the online features of the run's training set.
 
-    A model is served only with a signature by a key that the ledger trusts. The servers' largest memory is kept with
-    the run. PolicyRefusal where they cannot fit this machine, or what is free of it now, UserError where the recipe
-    wants them in a cluster.
+    A model is served only with a signature by a key that the ledger trusts. Here the servers' largest memory is kept
+    with the run, and PolicyRefusal raised where they cannot fit this machine, or what is free of it now.
     """
+    if step.recipe.serving.backend == "kubernetes":
+        from pipelines.cluster_serving import open_cluster
+
+        with open_cluster(step.recipe, step.home, step.run_id, training_set) as cluster:
+            step.say([f"serving in the cluster, namespace {step.recipe.serving.cluster.namespace}"])
+            yield cluster
+        return
     from components.registry.trust import check_before_serving
-    from components.serving.cluster import refuse_backend
     from components.serving.engines import choose
     from components.serving.stack import LocalStack
     from pipelines.canary_room import check_room
@@ -43,7 +48,6 @@ def open_stack(step: StepRun, engine: str, training_set: Path) -> Iterator[Servi
     from pipelines.preflight import check_rollout
     from pipelines.server_memory import ServerMemory
 
-    refuse_backend(step.recipe.serving.backend)
     choice = choose(engine)
     gpus = getattr(choice.engine, "gpus", 0)
     check_rollout(step.recipe, choice.engine.name, gpus)

@@ -35,22 +35,6 @@ def configured(variables: Mapping[str, str] = os.environ) -> bool:
     return bool(variables.get(IN_POD)) or any(path.is_file() for path in files)
 
 
-def refuse_backend(backend: str, variables: Mapping[str, str] = os.environ) -> None:
-    """Refuse a rollout on a back-end that it cannot drive from here; `local` passes.
-
-    Raises:
-        UserError: kubernetes, and no cluster to be reached; or one, which the rollout's step does not drive yet.
-    """
-    if backend == "local":
-        return
-    if not configured(variables):
-        raise UserError(NO_CLUSTER)
-    raise UserError(
-        "serving.backend kubernetes: the rollout step drives local replicas only; its cluster adapters are "
-        'components/serving/replicas/kubernetes.py and router/gateway.py, use serving.backend = "local"'
-    )
-
-
 def connect(variables: Mapping[str, str] = os.environ) -> Any:
     """A `kubernetes.client.ApiClient`: the pod's own account, else the current context of the kubeconfig.
 

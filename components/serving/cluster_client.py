@@ -20,6 +20,7 @@ CALL_SECONDS = 10.0
 TRIES_SECONDS = 6.0  # a pod that is just being replaced comes back, or the rollout says so
 SERVICE_START_SECONDS = 120.0
 IN_FORCE_SECONDS = 15.0
+ANSWERING_SECONDS = 60.0
 
 
 class Control:
@@ -37,19 +38,21 @@ class Control:
         """The state that was set last."""
         return state_of(self._ask("GET", "/state"))
 
-    def set_state(self, state: ServingState) -> None:
-        """Set a state that follows the one before, and wait until decisions are made by it.
+    def put_state(self, state: ServingState) -> None:
+        """Set a state that follows the one before.
 
         Raises:
-            ConflictError: another controller set one meanwhile; nothing was changed.
-            TransientError: the pod does not answer, or the service does not take it.
+            ConflictError: another one is in force; nothing was changed.
+            TransientError: the pod does not answer.
         """
-        body = {"state": asdict(state), "after": state.generation - 1}
         try:
-            self._ask("PUT", "/state", body)
+            self._ask("PUT", "/state", {"state": asdict(state), "after": state.generation - 1})
         except ConflictError:
-            if self.state() != state:  # else it was ours: the answer to an earlier try was lost
+            if self.state() != state:  # else it was ours: the answer to the first try was lost
                 raise
+
+    def await_in_force(self, state: ServingState) -> None:
+        """Wait until decisions are made by it; TransientError where the service does not take it."""
         if not wait_until(lambda: self.health().get("generation", -1) >= state.generation, IN_FORCE_SECONDS, 0.02):
             said = self.health().get("state_error") or "no answer"
             raise TransientError(f"the scoring service did not take the change ({said}); see the logs of its pod")
@@ -131,3 +134,21 @@ class PodShadows(Shadows):
         self._last = int(told["newest"])
         self._found.update({str(row["decision_id"]): row for row in told["rows"]})
         return [self._joined(decision) for decision in decisions]
+
+
+def await_answering(url: str) -> None:
+    """Wait until the scoring service answers its callers: its Service has no pod before the first arm is served.
+
+    Raises:
+        TransientError: it is not ready within a minute.
+    """
+    import httpx
+
+    def ready() -> bool:
+        try:
+            return httpx.get(f"{url}/readyz", timeout=CALL_SECONDS, trust_env=False).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    if not wait_until(ready, ANSWERING_SECONDS, every=0.2):
+        raise TransientError(f"the scoring service at {url} is not ready after {ANSWERING_SECONDS:.0f} s; see /readyz")

@@ -31,6 +31,7 @@ class Kubelet:
     api: KubernetesApi
     folder: Path
     fault: str = ""
+    faults: dict[str, tuple[str, int]] = field(default_factory=dict)  # served name → fault, requests spared of it
     stuck: str = ""  # a reason why no pod is placed: "Unschedulable"
     servers: dict[str, FakeModelServer] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)  # by probes and preStop, in order
@@ -68,8 +69,10 @@ class Kubelet:
 
     def _serve(self, item: Object, container: Object) -> None:
         name = item["metadata"]["name"]
-        server = FakeModelServer(0, _names(container["command"]), self.fault)
-        server.answered = PROBES if self.fault != "unready" else 0  # faults begin with the first request
+        names = _names(container["command"])
+        fault, spared = self.faults.get(names[0], (self.fault, 0))
+        server = FakeModelServer(0, names, fault)
+        server.answered = PROBES - spared if fault != "unready" else 0  # faults begin with the first request
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         self.servers[name] = server
         probe = container["startupProbe"]

@@ -60,6 +60,7 @@ RESOURCES = (
     Resource("coordination.k8s.io/v1", "leases", "Lease"),
     Resource("gateway.networking.k8s.io/v1", "httproutes", "HTTPRoute"),
     Resource("gateway.networking.k8s.io/v1", "gateways", "Gateway"),
+    Resource("keda.sh/v1alpha1", "scaledobjects", "ScaledObject"),
     Resource("trainer.kubeflow.org/v1alpha1", "trainjobs", "TrainJob"),
     Resource("trainer.kubeflow.org/v1alpha1", "trainingruntimes", "TrainingRuntime"),
     Resource("trainer.kubeflow.org/v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", False),

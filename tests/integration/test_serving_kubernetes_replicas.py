@@ -320,7 +320,7 @@ def test_the_rollouts_role_is_all_that_replicas_and_route_need_and_no_more(clust
     import yaml
 
     from components.core.paths import PROJECT_ROOT
-    from components.serving.router.gateway import HttpRoute
+    from components.serving.router.gateway import HttpRoute, gateway_url
     from components.serving.router.interface import ALL_ON_STABLE
     from tests.fakes.gateway_rules import accepting, new_route
 
@@ -335,12 +335,23 @@ def test_the_rollouts_role_is_all_that_replicas_and_route_need_and_no_more(clust
 
     api.on_change = both
     api.create(new_route(), "serving")
+    listeners = [{"name": "models", "protocol": "HTTP", "port": 8000}]
+    api.create({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "pilotline"},
+                "spec": {"gatewayClassName": "test", "listeners": listeners}}, "serving")  # fmt: skip
+    api.set_status("gateway.networking.k8s.io/v1", "gateways", "pilotline", {"addresses": [{"value": "10.0.0.7"}]},
+                   "serving")  # fmt: skip
     api.rules = role["rules"]
-    settings = replace(cluster_of(place.folder), most_replicas=3)
-    replicas, spec = KubernetesReplicas(api.client(), settings, look_seconds=0.05), place.spec()
-    for _ in range(2):
-        replica = replicas.launch(spec, place.golden(spec))
-        replica.wait_ready()
+    settings, spec = replace(cluster_of(place.folder), most_replicas=3), place.spec()
+    for autoscaler in ("keda", "hpa"):
+        replicas = KubernetesReplicas(api.client(), replace(settings, autoscaler=autoscaler), look_seconds=0.05)
+        for _ in range(2):
+            replica = replicas.launch(spec, place.golden(spec))
+            replica.wait_ready()
+        assert replicas.names() == [replica.name]
+        if autoscaler == "keda":
+            replica.stop(lambda: 0)
+            assert not api.list("keda.sh/v1alpha1", "scaledobjects", "serving")
+    assert gateway_url(api.client(), "serving", "pilotline", "models") == "http://10.0.0.7:8000"
     router = HttpRoute(api.client(), "serving", "pilotline-model", "http://gateway.test", 6.0)
     router.set_arm("stable", replica.backend)
     router.set_arm("canary", replica.backend)

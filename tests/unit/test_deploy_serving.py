@@ -21,7 +21,7 @@ from tests.fakes.serving_case import tiny_recipe
 ROOT = PROJECT_ROOT / "deploy" / "kubernetes" / "serving"
 VALIDATOR = PROJECT_ROOT.parent / "shared" / "tools" / "validate_manifests.py"
 KUSTOMIZED = ("base", "overlays/monitoring", "overlays/production")
-CUSTOM = ("gateway.networking.k8s.io", "monitoring.coreos.com")
+CUSTOM = ("gateway.networking.k8s.io", "monitoring.coreos.com", "keda.sh")
 
 Object = dict[str, Any]
 
@@ -35,11 +35,12 @@ def _written() -> list[Object]:
     return [body for path in files for body in _read(path)]
 
 
-def _replica(gpus: int = 2, most: int = 1, longest: float = 6.0) -> list[Object]:
+def _replica(gpus: int = 2, most: int = 1, longest: float = 6.0, autoscaler: str = "hpa") -> list[Object]:
     tolerations = ({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},)
     place = Placement(gpus, "8", "64Gi", "16Gi", node_selector={"nvidia.com/gpu.product": "X"}, tolerations=tolerations)
     cluster = ClusterServing("pilotline-serving", "vllm/vllm-openai:v0.32.0", "pilotline/pilotline-python:0.1.0",
-                             "pilotline-home", "/pilotline", place, longest, most_replicas=most)  # fmt: skip
+                             "pilotline-home", "/pilotline", place, longest, most_replicas=most,
+                             autoscaler=autoscaler, prometheus_url="http://prometheus:9090")  # fmt: skip
     spec = ReplicaSpec("canary", "triage", "causal_lm", Path("/pilotline/models/x"), "7", "ab" * 32,
                        tiny_recipe(serving={"start_timeout_seconds": 600.0}).serving)  # fmt: skip
     return render(cluster, spec, ("triage-v7", "triage"), 512, {"score": 0.5})
@@ -107,7 +108,11 @@ def test_what_kustomize_renders_is_valid(folder: str, tmp_path: Path) -> None:
 
 def test_custom_objects_are_valid_as_written(tmp_path: Path) -> None:
     """Gateway, HTTPRoute, PodMonitor and PrometheusRule by the schemas that their projects publish."""
-    assert _custom_problems([*_written(), *_replica(most=3)], tmp_path) == ""
+    objects = [*_written(), *_replica(most=3), *_replica(most=3, autoscaler="keda")]
+    assert _custom_problems(objects, tmp_path) == ""
+    trigger = _kind(_replica(most=3, autoscaler="keda"), "ScaledObject")["spec"]["triggers"][0]
+    broken = _kind(objects, "ScaledObject") | {"spec": {"scaleTargetRef": {}, "triggers": trigger}}
+    assert "INVALID" in _custom_problems([broken], tmp_path)
 
 
 def test_the_validation_can_fail(tmp_path: Path) -> None:
@@ -222,6 +227,29 @@ def test_only_the_gateway_and_prometheus_reach_a_model_server() -> None:
     assert ports == {"http"}
 
 
+def test_only_the_steps_that_say_what_is_served_reach_the_control_port(tmp_path: Path) -> None:
+    """The policy's pod labels are those that a compiled pipeline gives its roll-out and last step, and no other."""
+    from components.core.recipe import Resources
+    from pipelines.compile import compile_pipeline, read_package
+    from pipelines.gpu_pools import SERVING_LABEL
+    from pipelines.retrain import pipeline
+
+    policy = _kind(_written(), "NetworkPolicy", "scoring")
+    (control,) = [rule for rule in policy["spec"]["ingress"] if rule["ports"][0]["port"] == "control"]
+    (source,) = control["from"]
+    asked = source["podSelector"]["matchLabels"]
+    assert asked == {"pipelines.kubeflow.org/v2_component": "true", SERVING_LABEL: "true"}
+    out = compile_pipeline(pipeline("gpu-pool", Resources(accelerator="l4")), tmp_path / "p.yaml", "gpu-pool")
+    labelled = {
+        step
+        for step, settings in read_package(out).kubernetes.items()
+        if settings.get("podMetadata", {}).get("labels", {}).get(SERVING_LABEL) == "true"
+    }
+    assert labelled == {"exec-rollout", "exec-finish"}
+    ports = {port["name"] for port in _kind(_written(), "Service", "pilotline-scoring-control")["spec"]["ports"]}
+    assert ports == {"control"}
+
+
 def _selects(policy: Object, labels: dict[str, str]) -> bool:
     selector = policy["spec"]["podSelector"]
     if any(labels.get(name) != value for name, value in selector.get("matchLabels", {}).items()):
@@ -240,6 +268,12 @@ def test_a_service_finds_its_pods_and_a_disruption_budget_keeps_the_last_one() -
     scaled = _kind(_replica(most=4), "HorizontalPodAutoscaler")["spec"]
     assert scaled["metrics"][0]["pods"]["metric"]["name"] == "vllm:num_requests_waiting"
     assert (scaled["minReplicas"], scaled["maxReplicas"]) == (1, 4)
+    by_keda = _kind(_replica(most=4, autoscaler="keda"), "ScaledObject")
+    assert by_keda["spec"]["scaleTargetRef"]["name"] == by_keda["metadata"]["name"]
+    assert (by_keda["spec"]["minReplicaCount"], by_keda["spec"]["maxReplicaCount"]) == (1, 4)
+    told = by_keda["spec"]["triggers"][0]["metadata"]
+    name = by_keda["metadata"]["name"]
+    assert told["query"] == f'sum(vllm:num_requests_waiting{{namespace="pilotline-serving",pod=~"{name}-.*"}})'
 
 
 def test_the_rollouts_account_may_do_nothing_at_large() -> None:
@@ -250,6 +284,8 @@ def test_the_rollouts_account_may_do_nothing_at_large() -> None:
     for rule in role["rules"]:
         assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
         assert not {"secrets", "pods/exec", "roles", "rolebindings", "serviceaccounts"} & set(rule["resources"])
+        if "gateways" in rule["resources"]:
+            assert (rule["resourceNames"], rule["verbs"]) == (["pilotline"], ["get"])
         if "httproutes" in rule["resources"]:
             assert (rule["resourceNames"], rule["verbs"]) == (["pilotline-model"], ["get", "patch"])
 

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from components.core.errors import IntegrityError, PolicyRefusal, TransientError, UserError
-from components.serving.cluster import NotFoundError, call, configured, connect, refuse_backend
+from components.core.home import Home
+from components.serving.cluster import NotFoundError, call, configured, connect
 from pipelines.wiring import open_stack
 from tests.fakes.kubernetes_api import KubernetesApi
 from tests.fakes.serving_case import tiny_recipe
@@ -19,7 +20,6 @@ from tests.fakes.serving_case import tiny_recipe
 def test_a_recipe_that_says_nothing_serves_here() -> None:
     """The default changes nothing for recipes of before."""
     assert tiny_recipe().serving.backend == "local"
-    refuse_backend("local", {})
 
 
 def test_a_cluster_that_is_not_configured_is_refused_in_one_line_before_anything_starts(
@@ -29,7 +29,9 @@ def test_a_cluster_that_is_not_configured_is_refused_in_one_line_before_anything
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    step: Any = SimpleNamespace(recipe=tiny_recipe(serving={"backend": "kubernetes"}))
+    pool = {"volume": {"claim": "c", "mount": str(tmp_path)}}
+    recipe = tiny_recipe(serving={"backend": "kubernetes"}, resources={"pool": pool})
+    step: Any = SimpleNamespace(recipe=recipe, home=Home.at(tmp_path / "home"), run_id="run-1")
     with pytest.raises(UserError, match=r"no pod, no \$KUBECONFIG.*local") as error, open_stack(step, "auto", tmp_path):
         pass
     assert "\n" not in str(error.value)
@@ -37,14 +39,13 @@ def test_a_cluster_that_is_not_configured_is_refused_in_one_line_before_anything
         connect()
 
 
-def test_a_configured_cluster_is_not_silently_replaced_by_this_machine(tmp_path: Path) -> None:
-    """The step that cannot drive it says so."""
+def test_a_pod_and_a_kubeconfig_are_a_configured_cluster(tmp_path: Path) -> None:
+    """Either is enough."""
     config = tmp_path / "config"
     config.write_text("")
     for variables in ({"KUBECONFIG": str(config)}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}):
         assert configured(variables)
-        with pytest.raises(UserError, match="drives local replicas only"):
-            refuse_backend("kubernetes", variables)
+    assert not configured({"HOME": str(tmp_path)})
 
 
 def test_a_kubeconfig_leads_to_its_cluster(tmp_path: Path) -> None:

@@ -1,0 +1,316 @@
+"""The serving stack of a cluster: a Deployment a version behind an HTTPRoute, and the scoring service in its pod.
+
+Other than on one machine nothing ends with the controller: what runs goes on answering users, and the next controller
+takes it over. The state at the scoring service says what is served; Deployments that it does not name are what a
+controller left that died, and are removed. Changes go in the order in which each moment between two of them is safe:
+a canary gets draws after its route, and loses them before it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from components.core.engine_time import engine_time
+from components.core.errors import IntegrityError, UserError
+from components.core.protocols import Decision, GoldenRow, Served
+from components.core.recipe import Recipe
+from components.serving.cluster import ConflictError
+from components.serving.cluster_arms import ClusterArm, mend_routes, patiently, sweep, taken_over
+from components.serving.cluster_client import Control, PodShadows, await_answering
+from components.serving.control import ARMS, CANARY, STABLE, ServingState
+from components.serving.golden import score_rows
+from components.serving.replica import ReplicaSpec
+from components.serving.replicas.interface import Golden
+from components.serving.replicas.kubernetes import KubernetesReplicas
+from components.serving.router.gateway import HttpRoute
+from components.serving.router.interface import ALL_ON_STABLE
+from components.serving.shadows import replay
+
+QUIET_SECONDS = 0.5  # for what was decided on before a change to reach the gateway
+LOOK_SECONDS = 1.0  # an answer about a replica's life is that old at most
+
+Row = Mapping[str, object]
+
+
+class ClusterStack:
+    """Implements `core.protocols.ServingStack`; use it as a context manager, under the rollout's lease."""
+
+    def __init__(
+        self,
+        *,
+        recipe: Recipe,
+        run_id: str,
+        training_set: Path | None,
+        replicas: KubernetesReplicas,
+        router: HttpRoute,
+        control: Control,
+        scoring_url: str,
+        check: Callable[[Path], None] | None = None,
+        quiet_seconds: float = QUIET_SECONDS,
+    ) -> None:
+        """Nothing is asked of the cluster before the context is entered.
+
+        Args:
+            training_set: published folder whose online store the features come from; None leaves the scoring service's
+                settings as they are.
+            scoring_url: where callers in the cluster reach the scoring service.
+            check: refuses a model directory before a server is started on it, for example by its signature.
+        """
+        self._recipe, self._run_id, self._training_set = recipe, run_id, training_set
+        self._replicas, self.router, self._control, self.url = replicas, router, control, scoring_url
+        self._check, self._quiet = check, quiet_seconds
+        self._changing = threading.RLock()  # the way back may be asked for from another thread
+        self._state = self._sent = ServingState()
+        self._arms: dict[str, ClusterArm] = {}
+        self._launched: dict[str, ClusterArm] = {}
+        self._lives: dict[str, tuple[float, bool]] = {}
+
+    def __enter__(self) -> Self:
+        """Give the scoring service this run's settings, and take over what is served.
+
+        Raises:
+            TransientError: the scoring service, or the cluster's API, does not answer.
+        """
+        if self._training_set is not None:
+            self._control.serve(self._recipe, self._run_id, self._training_set, self.router.url)
+        self._state = self._control.state()
+        self._arms = taken_over(self._state, self._recipe, self._replicas)
+        mend_routes(self.router, self._arms)
+        sweep(self._replicas, self._arms)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close connections; replicas, route and scoring service go on serving."""
+        self.router.close()
+        self._control.close()
+
+    def launch(self, arm: str, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> None:
+        """Make a version's objects without waiting; `start` with the same arguments waits until it is ready.
+
+        What the arm serves goes on: only a canary of another version ends first.
+
+        Raises:
+            IntegrityError: the files are not those that the digest names, or no score of the version was registered.
+            UserError: no such arm. TransientError: the cluster's API does not take the objects.
+        """
+        if arm not in ARMS:
+            raise UserError(f"arm {arm!r}: use {' or '.join(ARMS)}")
+        if self.serves(arm, version, digest):
+            return
+        if self._check is not None:
+            self._check(model_dir)
+        if golden is None:
+            raise IntegrityError(
+                f"version {version}: no score of it was registered for these rows, and a cluster's replica is ready by "
+                "that alone; evaluate it again"
+            )
+        if arm == CANARY:
+            self.stop(CANARY)
+        model, settings = self._recipe.model, self._recipe.serving
+        spec = ReplicaSpec(arm, model.name, model.family, model_dir, version, digest, settings)
+        if arm in self._arms and self._arms[arm].serves(version, digest):
+            self._arms[arm].replica.stop(lambda: 0)  # it died: its objects are made anew, with today's golden request
+        asked = Golden(golden.features, golden.text, golden.score, golden.tolerance)
+        self._launched[arm] = ClusterArm.of(self._replicas.launch(spec, asked))
+
+    def start(self, arm: str, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> Served:
+        """Wait until a version scored the golden request as registered, and route its arm to it.
+
+        A version that runs behind this arm already is asked the golden request through the router, and stays. A stable
+        of another version answers until the new one does, and ends then.
+
+        Raises:
+            IntegrityError, UserError: as `launch`.
+            TransientError: it was not ready in time, or scores otherwise than registered.
+        """
+        if self.serves(arm, version, digest):
+            return self._proved_again(arm, golden)
+        if arm not in self._launched or not self._launched[arm].serves(version, digest):
+            self.launch(arm, model_dir, version, digest, golden)
+        made = self._launched[arm]
+        try:
+            with engine_time("vllm in the cluster start-up"):
+                made.replica.wait_ready()
+        finally:
+            self._launched.pop(arm, None)
+        if arm == STABLE and self.alive(STABLE):
+            self._route(CANARY, made.behind(CANARY))
+            self.take_over()
+        else:
+            self._route(arm, made)
+        return made.served
+
+    def stop(self, arm: str) -> None:
+        """Take the arm out of the draw, then out of the route, then end its replica, whose pods drain themselves."""
+        if (launched := self._launched.pop(arm, None)) is not None:
+            launched.replica.stop(lambda: 0)
+        if arm not in self._state.arms:
+            return
+        with self._changing:
+            asked = arm == STABLE and CANARY in self._state.arms and self._state.weight < 1.0
+            values = {"weight": 0.0, "shadow": False} if arm == CANARY else {}
+            left = {name: about for name, about in self._state.arms.items() if name != arm}
+            self._change(arms=left, **values)
+            time.sleep(self._patience if asked else self._quiet)
+            self.router.set_arm(arm, None)
+            ended = self._arms.pop(arm)
+            self._lives.pop(arm, None)
+        ended.replica.stop(lambda: self.router.active(arm))
+
+    def settle(self, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> None:
+        """Make a version, the champion, the one that answers: as stable, with all traffic, and nothing beside it.
+
+        Raises:
+            As `start`, where it does not run yet, and as `set_weight`.
+        """
+        if self.serves(CANARY, version, digest):
+            self.take_over()
+        else:
+            self.start(STABLE, model_dir, version, digest, golden)
+        self.stop(CANARY)
+
+    def take_over(self) -> None:
+        """Make the canary the stable arm with all traffic, and end the old stable; no request is lost.
+
+        Draws go to the canary first, what was drawn for stable before is waited for; then stable's arm points to the
+        new version, and draws go to it by that arm.
+        """
+        old, new = self._arms.get(STABLE), self._arms[CANARY]
+        self.set_shadow(False)
+        self.set_weight(100)
+        time.sleep(self._patience)
+        with self._changing:
+            self.router.set_arm(STABLE, new.replica.backend)
+            self._change(arms={STABLE: new.told(self._recipe)}, weight=0.0)
+            self._arms = {STABLE: new.behind(STABLE)}
+            self._lives.clear()
+        time.sleep(self._quiet)
+        self.router.set_arm(CANARY, None)
+        if old is not None:
+            old.replica.stop(lambda: 0)
+
+    def serves(self, arm: str, version: str, digest: str) -> bool:
+        """Whether the arm serves this version, and lives."""
+        return arm in self._arms and self._arms[arm].serves(version, digest) and self.alive(arm)
+
+    def version(self, arm: str) -> str:
+        """The version behind an arm; "" where there is none."""
+        return self._arms[arm].spec.version if arm in self._arms else ""
+
+    def alive(self, arm: str) -> bool:
+        """Whether its Deployment has a ready pod, or is still starting; what is said is a second old at most.
+
+        TransientError where the cluster's API does not say.
+        """
+        if arm not in self._arms:
+            launched = self._launched.get(arm)
+            return launched is not None and patiently(lambda: launched.replica.alive)
+        at, found = self._lives.get(arm, (-LOOK_SECONDS, False))
+        if time.monotonic() - at >= LOOK_SECONDS:
+            replica = self._arms[arm].replica
+            found = patiently(lambda: replica.alive)
+            self._lives[arm] = (time.monotonic(), found)
+        return found
+
+    def set_weight(self, percent: int) -> None:
+        """Share of decisions drawn for the canary, and of the requests without an arm at the gateway, in percent.
+
+        In force and read back when this returns. On the way to 0 the draws are first: they do not need the cluster's
+        API.
+
+        Raises:
+            UserError: not a percentage, or no canary to send traffic to.
+            ConflictError: another controller changed the state; nothing was changed.
+            PolicyRefusal: another writer changed the route.
+            TransientError: the scoring service or the gateway did not take it.
+        """
+        if not 0 <= percent <= 100:
+            raise UserError(f"weight {percent}: a percentage between 0 and 100")
+        if percent and CANARY not in self._state.arms:
+            raise UserError(f"weight {percent}: no canary is being served; start one first")
+        with self._changing:
+            if not percent:
+                self._change(weight=0.0)
+                self.router.set_weights(ALL_ON_STABLE)
+                return
+            self.router.set_weights({STABLE: 100 - percent, CANARY: percent})
+            self._change(weight=percent / 100)
+
+    def set_shadow(self, on: bool) -> None:
+        """Whether each decision that stable answers is also asked of the canary; in force when this returns."""
+        with self._changing:
+            self._change(shadow=on)
+
+    def decide(
+        self, rows: Sequence[Row], rate: float, stop: object = None, under_way: object = None
+    ) -> Sequence[Decision]:
+        """Send rows through the scoring service at `rate` a second, open loop; as `ServingStack.decide`."""
+        await_answering(self.url)
+        shadows = PodShadows(self._control) if self._state.shadow else None
+        timeout = self._recipe.serving.request_timeout_seconds
+        with engine_time("replay"):
+            return replay(self.url, rows, rate, timeout, shadows, stop, under_way)
+
+    def score_arm(self, arm: str, rows: Sequence[Row]) -> list[float | None]:
+        """Scores of one arm through the gateway for exact features, None where it failed."""
+        if arm not in self._arms:
+            raise UserError(f"arm {arm!r}: not being served; start it first")
+        with engine_time("replay"):
+            timeout = self._recipe.serving.request_timeout_seconds
+            return score_rows(self._arms[arm], self.router.url, rows, timeout)
+
+    @property
+    def _patience(self) -> float:
+        """Until what was drawn before a change has been answered."""
+        return self._quiet + self._recipe.serving.request_timeout_seconds
+
+    def _proved_again(self, arm: str, golden: GoldenRow | None) -> Served:
+        """A replica that was taken over: its own probe knew the golden request of its time, this is today's."""
+        found = self._arms[arm]
+        if golden is not None:
+            found.prove(golden, self.router.url, self._recipe.serving.request_timeout_seconds)
+        told = found.told(self._recipe)
+        if self._state.arms.get(arm) != told:
+            self._change(arms={**self._state.arms, arm: told})
+        return found.served
+
+    def _route(self, arm: str, made: ClusterArm) -> None:
+        """The route first, then the draws; what was behind the arm before, and died, is removed."""
+        with self._changing:
+            before = self._arms.get(arm)
+            self.router.set_arm(arm, made.replica.backend)
+            self._change(arms={**self._state.arms, arm: made.told(self._recipe)})
+            self._arms[arm] = made
+            self._lives.pop(arm, None)
+        if before is not None and before.name != made.name:
+            before.replica.stop(lambda: 0)
+
+    def _change(self, **values: Any) -> None:
+        """Bring a changed state into force at the scoring service, and read it back."""
+        with self._changing:
+            try:
+                self._put(**values)
+            except ConflictError:
+                if self._control.state() != self._sent:
+                    raise
+                self._state = self._sent  # an earlier change of ours arrived after all, its answer was lost
+                self._put(**values)
+            self._control.await_in_force(self._state)
+
+    def _put(self, **values: Any) -> None:
+        changed = replace(self._state, **values, generation=self._state.generation + 1)
+        before, self._sent = self._sent, changed
+        try:
+            self._control.put_state(changed)
+        except ConflictError:
+            self._sent = before
+            raise
+        self._state = changed
