@@ -115,7 +115,7 @@ def cluster_of(recipe: Recipe, home: Home) -> ClusterServing:
         claim=pool.volume.claim,
         mount=pool.volume.mount,
         placement=place,
-        longest_request_seconds=recipe.serving.request_timeout_seconds,
+        longest_request_seconds=_longest_seconds(recipe),
         replicas=asked.replicas,
         most_replicas=asked.most_replicas,
         waiting_per_replica=asked.waiting_per_replica,
@@ -232,7 +232,15 @@ def _router(recipe: Recipe, client: Any) -> HttpRoute:
 
     names = recipe.serving.cluster
     url = names.gateway_url or gateway_url(client, names.namespace, names.gateway, names.listener)
-    return HttpRoute(client, names.namespace, names.route, url, recipe.serving.request_timeout_seconds)
+    return HttpRoute(client, names.namespace, names.route, url, _longest_seconds(recipe))
+
+
+def _longest_seconds(recipe: Recipe) -> float:
+    """Of a request through the gateway: a live stream, whose first byte may take as long as a decision.
+
+    A decision itself is bounded by the scoring service.
+    """
+    return recipe.serving.request_timeout_seconds + recipe.serving.stream_seconds
 
 
 def _champion(home: Home, name: str) -> tuple[str, str] | None:

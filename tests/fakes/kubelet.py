@@ -44,7 +44,9 @@ class Kubelet:
 
     def kill(self, name: str) -> None:
         """The server of a Deployment dies, and its pod is no longer ready."""
-        self.servers.pop(name).shutdown()
+        server = self.servers.pop(name)
+        server.shutdown()
+        server.server_close()
         self._report(name, ready=0)
 
     def _run(self, item: Object) -> None:
