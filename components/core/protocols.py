@@ -59,6 +59,22 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class ArrivedLabel:
+    """What turned out to be true of a decision; `seq` grows with the order in which labels arrived.
+
+    `score`: of the arm that was drawn, None where it did not answer. `shadow_score`: the canary's, where mirrored.
+    """
+
+    seq: int
+    decision_id: str
+    label: str
+    drawn: str
+    weight: float
+    score: float | None
+    shadow_score: float | None = None
+
+
+@dataclass(frozen=True)
 class GoldenRow:
     """A row whose score was registered with a version: exact features, text, score 0..1 and absolute tolerance."""
 
@@ -117,6 +133,10 @@ class ServingStack(Protocol):
 
     def score_arm(self, arm: str, rows: Sequence[Mapping[str, object]]) -> list[float | None]:
         """Scores of one arm for these rows through the router, None where it failed."""
+        ...
+
+    def labels(self, after: int) -> Sequence[ArrivedLabel]:
+        """Labels that callers gave to decisions of this run after the one with this number, in the order of arrival."""
         ...
 
 

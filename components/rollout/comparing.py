@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from components.core.errors import TransientError
 from components.rollout import states
+from components.rollout.labels import labelled
 from components.rollout.observations import Observation
 from components.rollout.stages import Stages
 from components.rollout.traffic import Look
@@ -26,6 +27,7 @@ class Comparison:
         self._stages, self._judge, self._remember = stages, judge, remember
         self._stack, self._traffic, self._rollout = stages.stack, stages.traffic, stages.recipe.rollout
         self._sentinel_at, self._kept_at = 0, stages.traffic.seconds
+        self._labels = self._newest_label()
 
     def skip(self, state: str, weight: int) -> None:
         """A stage that an earlier controller proved: its share of the error budget stays spent."""
@@ -65,6 +67,7 @@ class Comparison:
                 asked = began + elapsed
                 traffic.note(judge.stage, verdict.why)
                 self._sentinel()
+                self._hear_labels()
                 self._keep()
             return ends
 
@@ -106,6 +109,24 @@ class Comparison:
         """At once, while requests are still under way; the way back makes sure of it."""
         with suppress(Exception):
             self._stack.set_weight(0)
+
+    def _newest_label(self) -> int:
+        """Labels that came before are evidence that an earlier controller kept, or of no stage of this rollout."""
+        return max((label.seq for label in self._stack.labels(0)), default=0)
+
+    def _hear_labels(self) -> None:
+        """Labels that callers gave to their decisions meanwhile; those of replayed rows were known at once.
+
+        With sticky draws the entity is the unit, and which request of it a label belongs to is chosen by whoever gives
+        it: such labels are for the monitor alone.
+        """
+        arrived = self._stack.labels(self._labels)
+        self._labels = max([self._labels, *(label.seq for label in arrived)])
+        if not self._rollout.sticky:
+            names, sent = self._stages.recipe.model.labels, self._traffic.sent
+            for label in arrived:
+                if label.decision_id not in sent and (told := labelled(label, names)):
+                    self._judge.label(told)
 
     def _check_alive(self) -> None:
         """Do both replicas live?"""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from components.core.protocols import ArrivedLabel
 from components.rollout.evalues import EProcess, PairedMean, UnpairedMean
 from components.rollout.margins import Margins
+from components.rollout.observations import valid_score
 
 WAITING = 2_000  # labelled requests of one class that wait for one of the other; older ones are let go
 
@@ -30,6 +33,21 @@ class Labelled:
     drawn_arm: str = "stable"
     weight: float = 0.0
     expected: float | None = None
+
+
+def labelled(label: ArrivedLabel, names: Sequence[str]) -> Labelled | None:
+    """What a label tells of two versions; None where it tells of one alone.
+
+    Args:
+        label: of a decision, as it arrived.
+        names: of the recipe's labels, the negative one first.
+    """
+    if label.label not in names or not 0 <= label.weight < 1:
+        return None
+    outcome, score = list(names).index(label.label), label.score if valid_score(label.score) else None
+    if label.weight == 0:
+        return Labelled(outcome, score, label.shadow_score) if valid_score(label.shadow_score) else None
+    return Labelled(outcome, score, score, label.drawn, label.weight)
 
 
 class PairedLabels:

@@ -12,7 +12,7 @@ from typing import Self
 
 from components.core.errors import TransientError, one_line
 from components.core.ledger import Lease, StaleLeaseError
-from components.core.protocols import Decision, GoldenRow, Served, ServingStack
+from components.core.protocols import ArrivedLabel, Decision, GoldenRow, Served, ServingStack
 from components.rollout.journal import LEASE_SECONDS, Abort, AbortedError, Journal
 
 POLL_SECONDS = 0.5
@@ -114,6 +114,10 @@ class Steered:
         """As the stack."""
         self.check()
         return self.stack.score_arm(arm, rows)
+
+    def labels(self, after: int) -> Sequence[ArrivedLabel]:
+        """As the stack."""
+        return self.stack.labels(after)
 
     def _stop_traffic(self) -> None:
         """What fails here is done again on the way back, which says what it could not do."""

@@ -29,6 +29,7 @@ class Traffic:
     requests: int = 0
     failed_requests: int = 0
     timeline: list[RolloutEvent] = field(default_factory=list)
+    sent: set[str] = field(default_factory=set)  # ids of replayed decisions, whose labels are known at once
     _latencies: dict[str, list[float]] = field(default_factory=lambda: {"stable": [], "canary": []})
 
     def __post_init__(self) -> None:
@@ -95,6 +96,7 @@ class Traffic:
 
     def _observe(self, rows: Sequence[Row], decisions: Sequence[Decision]) -> list[Observation]:
         labels = self.recipe.model.labels
+        self.sent.update(decision.decision_id for decision in decisions)
         return [
             observe(decision, self.versions, labels, *self._known(row), self._unit(row))
             for row, decision in zip(rows, decisions, strict=False)

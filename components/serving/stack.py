@@ -13,10 +13,11 @@ from components.core.engine_time import engine_time
 from components.core.errors import TransientError, UserError
 from components.core.home import Home
 from components.core.processes import free_port
-from components.core.protocols import Decision, GoldenRow, Served
+from components.core.protocols import ArrivedLabel, Decision, GoldenRow, Served
 from components.core.recipe import Recipe
+from components.serving.adapters import Servers
 from components.serving.control import ARMS, CANARY, STABLE, ArmState
-from components.serving.decision_log import DECISION_LOG
+from components.serving.decision_log import DECISION_LOG, labels_after
 from components.serving.engines import Choice, choose
 from components.serving.golden import score_rows
 from components.serving.replica import ReplicaSpec
@@ -77,6 +78,7 @@ class LocalStack:
         self.router = Envoy(folder / "envoy", self._log("envoy"), recipe.serving.request_timeout_seconds, limits=limits)
         self.service = ScoringProcess(service_module, port or free_port(), folder, self._log("scoring-service"))
         self._replicas: dict[str, LocalReplica] = {}
+        self._servers: Servers = {}  # that adapters share
         self._exit = ExitStack()
 
     @property
@@ -134,7 +136,7 @@ class LocalStack:
         spec = ReplicaSpec(
             arm, self._recipe.model.name, self._recipe.model.family, model_dir, version, digest, self._recipe.serving
         )
-        replicas = LocalReplicas(self.choice.engine, self._place / "logs")
+        replicas = LocalReplicas(self.choice.engine, self._place / "logs", self._servers)
         self._replicas[arm] = replicas.launch(spec, _golden(golden))
 
     def start(self, arm: str, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> Served:
@@ -270,6 +272,10 @@ class LocalStack:
         shadows = Shadows(self.decision_log) if self.service.state.shadow else None
         with engine_time("replay"):
             return replay(self.url, rows, rate, timeout, shadows, stop, under_way)
+
+    def labels(self, after: int) -> Sequence[ArrivedLabel]:
+        """Labels that callers gave to this run's decisions after the one with this number, in the order of arrival."""
+        return labels_after(self.decision_log, self._run_id, after)
 
     def score_arm(self, arm: str, rows: Sequence[Row]) -> list[float | None]:
         """Scores of one arm through the router, None where it failed.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from components.core.errors import TransientError
-from components.core.protocols import Decision, GoldenRow, Served
+from components.core.protocols import ArrivedLabel, Decision, GoldenRow, Served
 
 LABELS = ("no", "yes")
 LOOK_SECONDS = 0.1
@@ -83,6 +83,7 @@ class FakeServing:
     shadow: bool = False
     calls: list[tuple[str, Any]] = field(default_factory=list)
     answered: list[Decision] = field(default_factory=list)
+    arrived: list[ArrivedLabel] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """No replica yet."""
@@ -156,6 +157,10 @@ class FakeServing:
         self.clock.seconds += 0.01 * len(rows)
         answers = [self._ask(arm, row) for row in rows]
         return [score for score, _ in answers]
+
+    def labels(self, after: int) -> Sequence[ArrivedLabel]:
+        """Those that `arrived` holds."""
+        return [label for label in self.arrived if label.seq > after]
 
     def _call(self, name: str, argument: Any) -> None:
         self.calls.append((name, argument))

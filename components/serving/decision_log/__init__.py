@@ -5,7 +5,13 @@ on fsspec storage, which DuckDB reads. Readers see both as one.
 """
 
 from components.serving.decision_log.keeping import Keeping, kept_text
-from components.serving.decision_log.reading import find_decision, newest_shadow, read_decisions, shadows_after
+from components.serving.decision_log.reading import (
+    find_decision,
+    labels_after,
+    newest_shadow,
+    read_decisions,
+    shadows_after,
+)
 from components.serving.decision_log.schema import (
     DECISION_LOG,
     ConflictingFeedbackError,
@@ -22,6 +28,7 @@ __all__ = [
     "UnknownDecisionError",
     "find_decision",
     "kept_text",
+    "labels_after",
     "newest_shadow",
     "now",
     "read_decisions",

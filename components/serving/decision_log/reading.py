@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from components.core.errors import UserError
+from components.core.protocols import ArrivedLabel
 from components.serving.decision_log.keys import SubjectKeys
 from components.serving.decision_log.parts import rows_of_parts
 from components.serving.decision_log.schema import connect, seal
@@ -46,6 +47,23 @@ def shadows_after(path: Path, seq: int) -> list[dict[str, Any]]:
     """Shadow records written after the one with this sequence number, oldest first; those of the active segment."""
     with closing(connect(path)) as connection:
         return [dict(row) for row in connection.execute("SELECT * FROM shadows WHERE seq > ? ORDER BY seq", (seq,))]
+
+
+def labels_after(path: Path, run_id: str, seq: int) -> list[ArrivedLabel]:
+    """Labels that arrived after the one with this number, for decisions of a run that are in the active segment."""
+    if not path.exists():
+        return []
+    asked = """SELECT f.seq, f.decision_id, f.label, d.drawn, d.weight, d.score, d.status, d.answered_by,
+        s.score AS shadow_score FROM feedback f JOIN decisions d ON d.id = f.decision_id
+        LEFT JOIN shadows s ON s.decision_id = d.id WHERE f.seq > ? AND d.run_id = ? ORDER BY f.seq"""
+    with closing(connect(path)) as connection:
+        return [_arrived(dict(row)) for row in connection.execute(asked, (seq, run_id))]
+
+
+def _arrived(row: dict[str, Any]) -> ArrivedLabel:
+    status, answered_by = row.pop("status"), row.pop("answered_by")
+    own = status == "ok" and answered_by == row["drawn"]
+    return ArrivedLabel(**row | {"score": row["score"] if own else None})
 
 
 def _select(path: Path, where: str, values: Sequence[Any], **parts: str) -> list[dict[str, Any]]:
