@@ -257,3 +257,20 @@ def _until(done: Callable[[], bool]) -> None:
     while not done():
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/drain_listeners"), ("POST", "/quitquitquit"), ("POST", "/logging?level=trace"), ("GET", "/runtime"),
+     ("POST", "/healthcheck/fail"), ("POST", "/reset_counters"), ("POST", "/stats/recentlookups/enable"),
+     ("GET", "/memory"), ("POST", "/%64rain_listeners"), ("POST", "/stats/../drain_listeners")],
+)  # fmt: skip
+def test_the_admin_port_takes_no_orders(routed: tuple[Envoy, RecordingServer], method: str, path: str) -> None:
+    """Whoever reaches it on this machine can neither drain nor end the router."""
+    envoy, _ = routed
+    request = f"{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", envoy.admin_port), timeout=5) as connection:
+        connection.sendall(request)
+        assert connection.recv(4096).split(b" ")[1] in (b"403", b"404")
+    assert envoy.health().ok
+    assert _post(envoy).status_code == 200

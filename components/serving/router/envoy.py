@@ -55,7 +55,7 @@ class Envoy:
     ) -> None:
         self._folder, self._log, self._timeout = folder, log, timeout_seconds
         self._limits = limits or Limits()
-        self.port, self._admin_port = port or free_port(), free_port()
+        self.port, self.admin_port = port or free_port(), free_port()
         self._weights, self._generation = dict(ALL_ON_STABLE), 0
         self._written: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -81,7 +81,7 @@ class Envoy:
             self._replace(endpoints_file(arm), endpoints(arm, None))
         self._write_routes()
         config = self._folder / "envoy.json"
-        told = bootstrap(self._watched, self.port, self._admin_port, self._timeout, self._limits)
+        told = bootstrap(self._watched, self.port, self.admin_port, self._timeout, self._limits)
         write_atomic(config, json.dumps(told))
         options = ["--config-path", str(config), "--concurrency", "1", "--disable-hot-restart", "--log-level", "error"]
         self._process = spawn([str(binary), *options], log=self._log)
@@ -186,7 +186,7 @@ class Envoy:
         import httpx
 
         try:
-            answer = httpx.get(f"http://127.0.0.1:{self._admin_port}{path}", timeout=5.0, trust_env=False)
+            answer = httpx.get(f"http://127.0.0.1:{self.admin_port}{path}", timeout=5.0, trust_env=False)
             found: dict[str, Any] = answer.json()
         except (httpx.HTTPError, ValueError) as error:
             raise TransientError(f"Envoy's admin port: {error}") from error

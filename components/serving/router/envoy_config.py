@@ -18,6 +18,7 @@ NOBODY = "192.0.2.1"  # set aside for documentation (RFC 5737)
 RETRY_ON = "connect-failure,refused-stream,reset-before-request"  # only what never reached a model server
 RETRIES = 2
 HEADERS_SECONDS = 10
+ADMIN = r"/(server_info|stats|clusters|config_dump)([?].*)?"
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ def bootstrap(watched: Path, port: int, admin_port: int, timeout_seconds: float,
     clusters = [_cluster(watched, arm, limits) for arm in ARMS]
     return {
         "node": {"id": "pilotline", "cluster": "pilotline"},
-        "admin": {"address": _address(LOOPBACK, admin_port)},
+        # Whoever is on this machine reaches the port: what is read here may be read, and nothing can be told to Envoy.
+        "admin": {"address": _address(LOOPBACK, admin_port), "allow_paths": [{"safe_regex": {"regex": ADMIN}}]},
         "static_resources": {
             "listeners": [_listener(watched, port, timeout_seconds, limits)],
             "clusters": clusters,
