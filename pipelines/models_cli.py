@@ -92,7 +92,7 @@ def add_ledger_verbs(ledger: Any, verb: Verb, show: Printer) -> None:
 def _call(show: Printer, function: str, *names: str) -> Callable[[argparse.Namespace], int]:
     def call(args: argparse.Namespace) -> int:
         models = importlib.import_module("components.registry.models")
-        found = getattr(models, function)(Home.at(args.home), *(getattr(args, name) for name in names))
+        found = getattr(models, function)(_there(args.home), *(getattr(args, name) for name in names))
         show(args, found if isinstance(found, dict) else {"items": found}, _table(found))
         return 0
 
@@ -102,8 +102,10 @@ def _call(show: Printer, function: str, *names: str) -> Callable[[argparse.Names
 def _history(show: Printer) -> Callable[[argparse.Namespace], int]:
     def call(args: argparse.Namespace) -> int:
         from components.registry.models import history
+        from pipelines.outcome import run_anchors
 
-        found = history(_there(args.home), args.name, args.at)
+        home = _there(args.home)
+        found = history(home, args.name, args.at, run_anchors(home))
         lines = [
             f"{item.get('time', item.get('since', ''))[:19].replace('T', ' ')} UTC  {_told(item)}" for item in found
         ]
@@ -115,19 +117,17 @@ def _history(show: Printer) -> Callable[[argparse.Namespace], int]:
 
 def _card(show: Printer) -> Callable[[argparse.Namespace], int]:
     def call(args: argparse.Namespace) -> int:
-        from components.core.errors import UserError
         from components.core.publish import write_atomic
         from components.registry.models import card
 
         form = args.format or ("html" if args.out.endswith((".html", ".htm")) else "md")
-        text = card(Home.at(args.home), args.name, args.version, form)
+        text = card(_there(args.home), args.name, args.version, form)
         if args.out:
             try:
                 write_atomic(Path(args.out), text)
-            except OSError as error:
-                raise UserError(
-                    f"--out {args.out!r}: cannot be written ({error.strerror}); name another file"
-                ) from error
+            except (OSError, ValueError) as error:  # ValueError: "." or "/", which name no file
+                why = error.strerror if isinstance(error, OSError) else "no file's name"
+                raise UserError(f"--out {args.out!r}: cannot be written ({why}); name another file") from error
         about = {"name": args.name, "version": args.version, "format": form}
         show(args, about | ({"path": args.out} if args.out else {"card": text}), args.out or text.rstrip())
         return 0
@@ -179,12 +179,12 @@ def _verify(show: Printer) -> Callable[[argparse.Namespace], int]:
         from contextlib import closing
 
         from components.core.ledger import Ledger
-        from components.registry.models import ledger_anchors
+        from components.registry.models import has_registry, ledger_anchors
         from pipelines.outcome import missing_runs, run_anchors
 
         home, silent = _there(args.home), ""
         anchors = run_anchors(home)
-        if (home.root / "mlflow.db").exists() or not home.mlflow_uri.startswith("sqlite"):
+        if has_registry(home):
             try:
                 anchors += ledger_anchors(home)
             except TransientError as error:  # the chain can be judged without it

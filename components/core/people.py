@@ -21,6 +21,7 @@ from components.core.recipe import Recipe
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,127}")
 USER = "PILOTLINE_USER"
+JOINERS = "\u200c\u200d"  # invisible, and part of how some languages are written
 STARTED_BY = "started_by.json"
 RUN, APPROVE, PROMOTE, ROLL_BACK = "run", "approve", "promote by hand", "roll back"
 ROLES = {RUN: ("runs",), APPROVE: ("approves",), PROMOTE: ("approves",), ROLL_BACK: ("runs", "approves")}
@@ -125,6 +126,16 @@ def identify(given: str | None = None) -> Person:
     if not NAME.fullmatch(name):
         raise UserError(f"{source} {name!r}: a person's name has letters, digits and . _ @ : - only, at most 128")
     return Person(name, source, os_user)
+
+
+def given_reason(reason: str) -> str:
+    """A reason in one line, as it is kept; UserError where there is none, or it holds what is not shown as written."""
+    text = " ".join(reason.split())
+    if not text:
+        raise UserError("reason: say why, for the record (--reason)")
+    if odd := next((char for char in text if not char.isprintable() and char not in JOINERS), ""):
+        raise UserError(f"reason: holds {odd!a}, which is not shown as it is written; write plain text")
+    return text[:2000]
 
 
 def note_start(home: Home, run_id: str, who: Person) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from components.core.errors import TransientError
 from components.core.ledger import Anchor, Entry, Ledger
 from components.registry.champions import PROMOTION, champion
@@ -65,3 +67,24 @@ def anchors(name: str, tracking: ModelRegistry) -> list[Anchor]:
         if seq.isdigit() and seen:
             found.append(Anchor(int(seq), seen, f"the registry's tag of {name} version {item['version']}"))
     return found
+
+
+def check_chain(name: str, ledger: Ledger, tracking: ModelRegistry, seen: Sequence[Anchor] = ()) -> int:
+    """Verify the ledger before something is decided or told by it, also against what the registry saw of it.
+
+    A registry that does not answer leaves the chain alone to be judged: a roll-back does not wait for it.
+
+    Args:
+        name: model. seen: what others saw.
+
+    Returns:
+        The number of entries.
+
+    Raises:
+        IntegrityError: an entry is altered, missing or out of order.
+    """
+    try:
+        known = anchors(name, tracking)
+    except TransientError:
+        known = []
+    return ledger.verify([*seen, *known])

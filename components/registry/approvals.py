@@ -16,7 +16,7 @@ from typing import Any
 from components.core.errors import PolicyRefusal, UserError
 from components.core.home import safe_name
 from components.core.ledger import Entry, Lease, Ledger
-from components.core.people import Person, Policy
+from components.core.people import Person, Policy, given_reason
 from components.core.records import ModelVersionRef, PromotionRef, RolloutReport
 from components.registry.aliases import follow
 from components.registry.champions import PROMOTED, PROMOTION, REFUSED, top
@@ -254,14 +254,6 @@ def refuse_rejected(candidate: Candidate, ledger: Ledger) -> None:
         same = (said["name"], said["digest"]) == (candidate.version.name, candidate.version.digest)
         if same and end is not None and end.payload["event"] == REJECTED:
             raise PolicyRefusal(_ended(request))
-
-
-def given_reason(reason: str) -> str:
-    """The reason in one line; UserError where there is none."""
-    text = " ".join(reason.encode("utf-8", "replace").decode().split())
-    if not text:
-        raise UserError("reason: say why, for the record (--reason)")
-    return text[:2000]
 
 
 def _judge_again(request: Request, ledger: Ledger) -> None:

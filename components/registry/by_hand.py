@@ -9,10 +9,9 @@ from typing import Any
 from components.core.errors import PolicyRefusal, TransientError, UserError
 from components.core.home import safe_name
 from components.core.ledger import Entry, Ledger
-from components.core.people import PROMOTE, ROLL_BACK, Person, identify
+from components.core.people import PROMOTE, ROLL_BACK, Person, given_reason, identify
 from components.core.records import PromotionRef
 from components.registry.aliases import follow, is_followed
-from components.registry.approvals import given_reason
 from components.registry.champions import (
     CANDIDATE,
     PROMOTED,

@@ -80,14 +80,17 @@ def promote(
     from components.core.ledger import Ledger
     from components.core.people import Policy, starters
     from components.core.steps import running
+    from components.registry.aliases import check_chain
     from components.registry.promote import promote as promote_version
     from components.registry.promote import read_inputs
     from components.tracking.mlflow_tracking import Tracking
 
     with running("promote", home, run_id, recipe) as step, closing(Ledger(step.home.ledger_url)) as ledger:
         candidate, met = read_inputs(Path(version.path), Path(report.path))
+        tracking = Tracking.at(step.home)
+        check_chain(candidate.name, ledger, tracking)
         promotion = promote_version(
-            candidate, met, ledger, Tracking.at(step.home), run_id,
+            candidate, met, ledger, tracking, run_id,
             policy=Policy.of(step.recipe), models_root=step.home.models,
             requesters=(started_by,) if started_by else starters(step.home, run_id),
         )  # fmt: skip

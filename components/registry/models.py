@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from components.core.errors import IntegrityError, TransientError, UserError
+from components.core.errors import IntegrityError, UserError
 from components.core.home import Home, safe_name
 from components.core.ledger import Anchor, Ledger
 from components.core.people import Person
@@ -16,7 +16,7 @@ from components.core.records import PromotionRef
 from components.models.signing import SIGNATURE_FILE, key_id, read_public_key, verify_signature
 from components.registry import approvals, by_hand
 from components.registry import history as story
-from components.registry.aliases import CHAMPION, anchors, follow
+from components.registry.aliases import CHAMPION, anchors, check_chain, follow
 from components.registry.card import as_html, as_markdown, read_card, with_approvals
 from components.registry.champions import CANDIDATE, PROMOTION, champion
 from components.registry.decision_signature import check_decision, decisions, told_signature
@@ -49,12 +49,21 @@ def show(home: Home, name: str, version: str) -> dict[str, Any]:
         return _line(name, item) | {"source": item["source"], "tags": digests, "gate_rules": gate, "events": events}
 
 
-def history(home: Home, name: str, at: str | None = None) -> list[dict[str, Any]]:
-    """The story of a model, or the one version that was champion at a time; IntegrityError where the chain is broken.
+def history(home: Home, name: str, at: str | None = None, seen: Sequence[Anchor] = ()) -> list[dict[str, Any]]:
+    """The story of a model, or the one version that was champion at a time.
 
-    UserError where nothing is known of the model."""
+    Raises:
+        IntegrityError: the chain is broken, or lacks what the registry or others (`seen`) saw of it: whoever cuts off
+            its end would else change who was champion. UserError: nothing is known of the model.
+    """
+    from components.tracking.mlflow_tracking import Tracking
+
+    safe_name(name, "model name")
     with _ledger(home) as ledger:
-        ledger.verify()
+        if has_registry(home):
+            check_chain(name, ledger, Tracking.at(home), seen)
+        else:  # who only asks makes none
+            ledger.verify(seen)
         found = story.history(name, ledger, at)
         if not found:
             raise UserError(
@@ -91,6 +100,11 @@ def follow_up(home: Home, seq: int) -> PromotionRef:
     """How the request for approval in ledger entry `seq` stands or ended."""
     with _opened(home) as (ledger, tracking):
         return approvals.follow_up(seq, ledger, tracking, home.models)
+
+
+def has_registry(home: Home) -> bool:
+    """Whether there is a registry to ask; the home's own is made by the first run."""
+    return (home.root / "mlflow.db").exists() or not home.mlflow_uri.startswith("sqlite")
 
 
 def ledger_anchors(home: Home) -> list[Anchor]:
@@ -238,17 +252,10 @@ def _ledger(home: Home) -> Iterator[Ledger]:
 
 @contextmanager
 def _deciding(home: Home, name: str) -> Iterator[tuple[Ledger, ModelRegistry]]:
-    """As `_opened`, after the chain was verified, also against what the registry saw: a broken one decides nothing.
-
-    A registry that does not answer leaves the chain alone to be judged: a roll-back does not wait for it.
-    """
+    """As `_opened`, after the chain was verified (see `check_chain`): a broken one decides nothing."""
     safe_name(name, "model name")
     with _opened(home) as (ledger, tracking):
-        try:
-            seen = anchors(name, tracking)
-        except TransientError:
-            seen = []
-        ledger.verify(seen)
+        check_chain(name, ledger, tracking)
         yield ledger, tracking
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from components.core.errors import UserError
 from components.core.ledger import Ledger
+from components.core.people import given_reason
 from components.models.signing import SignatureError, key_id, signature_check, verify_signature
 from components.models.trusted import SIGNING_KEY, TRUSTED, WITHDRAWN, keys_of, trusted_keys
 
@@ -59,10 +60,9 @@ def signer_of(model_dir: Path, signature: Path, public_keys: Sequence[str]) -> s
 
 
 def _change(ledger: Ledger, event: str, public_key: str, reason: str) -> dict[str, Any]:
-    if not reason.strip():
-        raise UserError("a reason is asked for: who reads the ledger later has to understand it")
+    reason = given_reason(reason)
     entries = ledger.entries(SIGNING_KEY)
-    payload = _payload(event, public_key, " ".join(reason.split())[:500])
+    payload = _payload(event, public_key, reason)
     if (public_key in keys_of(entries)) != (event == TRUSTED):
         ledger.append(SIGNING_KEY, f"signing-key:{len(entries)}:{event}:{payload['key_id']}", payload)
     return payload

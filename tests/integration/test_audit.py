@@ -94,6 +94,27 @@ def test_history_at_the_decisions_time_names_the_same_version_and_digest(
     assert (found["version"], found["digest"]) == (values["version"], values["digest"])
 
 
+@pytest.mark.parametrize("left", ["the runs' notes", "the registry's tag"])
+def test_a_ledger_whose_end_was_cut_off_names_no_champion_of_then(
+    copied: Path, capsys: pytest.CaptureFixture[str], left: str
+) -> None:
+    """The chain holds, and version 1 would be champion still: what others saw of it says otherwise."""
+    url = f"sqlite:///{copied / 'ledger.db'}"
+    with closing(sqlite3.connect(copied / "ledger.db")) as connection:
+        (seq,) = connection.execute("select max(seq) from ledger where kind = 'promotion'").fetchone()
+    change(url, f"delete from ledger where seq >= {seq}")
+    with closing(Ledger(url)) as ledger:
+        assert ledger.verify() == seq - 1
+    if left == "the runs' notes":
+        (copied / "mlflow.db").unlink()
+    else:
+        shutil.rmtree(copied / "runs")
+    argv = ["models", "history", NAME, "--home", str(copied)]
+    for more in ([], ["--at", "2999-01-01"]):
+        assert main([*argv, *more]) == 3
+        assert "the end was cut off" in capsys.readouterr().err
+
+
 def test_the_chain_tells_who_approved_and_who_started(told: Story, capsys: pytest.CaptureFixture[str]) -> None:
     """Names, where they come from, reasons; the gate's table; the canary's decisions name their run."""
     home = told.place.home.root

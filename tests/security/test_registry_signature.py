@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kfp import dsl
 
 from components.core.errors import IntegrityError, UserError
 from components.core.home import Home
 from components.core.ledger import Ledger
+from components.core.publish import publishing
 from components.models.signing import SIGNATURE_FILE, SignatureError, Signer, key_id, public_key_at, signer_at
 from components.registry import models
 from components.registry.by_hand import promote_by_hand
 from components.registry.champions import champion
+from components.registry.component import promote as promote_step
 from components.registry.decision_signature import check_decision, signer_of_decision, told_signature
 from components.registry.promote import promote
 from components.registry.register import Place, register
@@ -30,6 +33,7 @@ from tests.fakes.judged import (
     rollout_report,
     small_recipe,
 )
+from tests.fakes.ledger_places import change
 from tests.fakes.registering import (
     folders,
     public_key,
@@ -147,7 +151,7 @@ def test_a_change_of_keys_is_a_decision_with_a_reason(candidate: Candidate) -> N
     kept = candidate.root / "models" / version.digest / "model"
     stranger = Home.at(candidate.root / "stranger")
     key = public_key_at(stranger, {})
-    with pytest.raises(UserError, match="a reason"):
+    with pytest.raises(UserError, match="say why"):
         trust(candidate.ledger, key, "  ")
     with pytest.raises(UserError, match="not trusted"):
         withdraw(candidate.ledger, key, "never was")
@@ -374,3 +378,27 @@ def test_a_place_that_only_verifies_has_no_signer(tmp_path: Path) -> None:
     public_key_at(home, {})  # makes the pair
     assert signer_at(home, {}) == Signer.at(home, {})
     assert signer_at(home, {"PILOTLINE_VERIFYING_KEY": "key.pub"}) is None
+
+
+def test_the_step_verifies_the_chain_before_it_promotes(candidate: Candidate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry that was altered behind the ledger's back decides nothing; mended, the same step promotes."""
+    version = candidate.register()
+    report = candidate.root / "report"
+    with publishing(report) as staging:
+        rollout_report(version).write(staging)
+    monkeypatch.setattr("components.tracking.mlflow_tracking.Tracking.at", lambda home: candidate.tracking)
+    given = {"version": dsl.Artifact(uri=str(candidate.root / "out")), "report": dsl.Artifact(uri=str(report))}
+
+    def step() -> str:
+        return str(promote_step.python_func(str(candidate.root), "run-1", small_recipe().to_json(), "code", **given))
+
+    change(
+        candidate.home.ledger_url, "update ledger set payload=replace(payload, 'first use', 'first usE') where seq=1"
+    )
+    with pytest.raises(IntegrityError, match=r"entry 1 \(signing_key .* was altered"):
+        step()
+    assert champion("triage", candidate.ledger) is None
+    change(
+        candidate.home.ledger_url, "update ledger set payload=replace(payload, 'first usE', 'first use') where seq=1"
+    )
+    assert step() == "promoted"

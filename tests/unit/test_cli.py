@@ -78,7 +78,15 @@ def test_a_ledger_whose_end_was_cut_off_is_found_out(home: Home, capsys: pytest.
     assert "r1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", [["ledger", "verify"], ["models", "history", "m", "--at", "2026-01-01"]])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["ledger", "verify"],
+        ["models", "history", "m", "--at", "2026-01-01"],
+        ["models", "list"],
+        ["models", "card", "m", "1"],
+    ],
+)
 def test_who_asks_of_what_was_begins_no_home_anew(
     argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +91,34 @@ def test_the_first_bad_entry_is_named(five: str, statements: list[str], names: s
     change(five, *statements)
     with pytest.raises(IntegrityError, match=names):
         opened(five).verify()
+
+
+@pytest.mark.parametrize("value", ["x'ff7b'", "cast(x'ff7b' as text)", "x''"])
+@pytest.mark.parametrize("column", ["time", "kind", "key", "payload", "previous", "hash"])
+def test_bytes_that_are_no_text_are_an_altered_entry(tmp_path: Path, column: str, value: str) -> None:
+    """Not a database that could be asked again: the entry is named, and whoever reads it is told the same."""
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    ledger = opened(url)
+    for number in range(3):
+        ledger.append("run", f"run:{number}", {"n": number})
+    change(url, f"update ledger set {column}={value} where seq=2")
+    with pytest.raises(IntegrityError, match=r"entry 2\b.*altered"):
+        ledger.verify()
+    with pytest.raises(IntegrityError, match="altered"):
+        ledger.entries()
+    change(url, f"update ledger set {column}='\x1b[2J' where seq=2")
+    with pytest.raises(IntegrityError) as refused:
+        ledger.verify()
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("payload", ["[1]", "1", "null", "[" * 100_000])
+def test_a_payload_that_is_no_object_is_an_altered_entry(five: str, payload: str) -> None:
+    """Also for who reads without verifying."""
+    change(five, f"update ledger set payload='{payload}' where seq=3")
+    for read in (opened(five).verify, opened(five).entries):
+        with pytest.raises(IntegrityError, match=r"entry 3 .* was altered"):
+            read()
 
 
 @pytest.mark.parametrize(

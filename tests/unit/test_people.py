@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from components.core.errors import PolicyRefusal, UserError
 from components.core.home import Home
 from components.core.paths import PROJECT_ROOT
-from components.core.people import APPROVE, PROMOTE, ROLL_BACK, RUN, Person, Policy, identify, note_start, starters
+from components.core.people import (
+    APPROVE,
+    PROMOTE,
+    ROLL_BACK,
+    RUN,
+    Person,
+    Policy,
+    given_reason,
+    identify,
+    note_start,
+    starters,
+)
 from pipelines.rights import kubernetes_rights, mlflow_rights
 from tests.fakes.judged import small_recipe
 
@@ -156,3 +167,21 @@ def test_the_recipes_names_become_bindings_and_permissions() -> None:
         "ana": "EDIT", "bob": "EDIT", "dave": "READ", account: "EDIT",
     }  # fmt: skip
     assert kubernetes_rights(small_recipe()) == mlflow_rights(small_recipe()) == []
+
+
+@pytest.mark.parametrize("odd", ["\x1b[2J", "\x00", "\x7f", "\u202e", "\u2066", "\ufeff", "\udcff", "\x9b"])
+def test_a_reason_holds_nothing_that_is_shown_as_something_else(odd: str) -> None:
+    """A terminal's commands, text that runs backwards, bytes that were no text: bad input that names what it is."""
+    with pytest.raises(UserError, match="is not shown as it is written") as refused:
+        given_reason(f"fine {odd} said bob")
+    assert str(refused.value).isprintable()
+
+
+def test_a_reason_is_one_line_of_any_language() -> None:
+    """White space is folded, also line ends; joiners are part of Persian and of emoji."""
+    assert given_reason(" too\n slow\t\u2028today\x1f") == "too slow today"
+    kept = "\u0645\u06cc\u200c\u0634\u0648\u062f \u2013 gr\u00f6\u00dfer \U0001f468\u200d\U0001f469"
+    assert given_reason(kept) == kept
+    for empty in ("", " \n\t "):
+        with pytest.raises(UserError, match="say why"):
+            given_reason(empty)

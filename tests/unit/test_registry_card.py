@@ -166,6 +166,28 @@ def test_a_card_that_is_asked_for_shows_the_promotion_that_followed(tmp_path: Pa
     assert "no card of version" in capsys.readouterr().err
 
 
+def test_a_card_that_cannot_be_written_is_one_line_and_leaves_nothing(
+    room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Onto a folder, no file's name, under a file, and a disk that is full while it is written."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("kept")
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.chdir(tmp_path)
+
+    def asked(out: str) -> str:
+        assert main(["models", "card", "triage", "1", "--home", str(room.home.root), "-o", out]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert sorted(tmp_path.rglob("*")) == before
+        return str(line)
+
+    for out in ("folder", "folder/", ".", "/", "file/card.md"):
+        assert "cannot be written" in asked(out)
+    monkeypatch.setattr("os.fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    assert "No space left" in asked("card.md")
+    assert (tmp_path / "file").read_text() == "kept"
+
+
 @pytest.mark.parametrize("name", ["../../etc", "a/b", "%2e%2e", "a\nb", ".x", "tri\u0430ge"])
 def test_failure27_a_name_or_version_that_is_no_plain_one_finds_no_card(room: Room, name: str) -> None:
     """Nothing outside of the versions folder is read."""

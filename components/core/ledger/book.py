@@ -22,8 +22,13 @@ LEASE_SECONDS, LEASE_WAIT_SECONDS, POLL_SECONDS = 30.0, 60.0, 0.02
 STATEMENT_SECONDS = 30
 WRITERS = 7311  # the advisory lock that makes Postgres's writers take turns
 ROWS_AT_ONCE = 10_000
+UNDECODABLE = "Could not decode to UTF-8"  # what sqlite3 says of it
 NOT_ALLOWED = "42501"  # Postgres: insufficient privilege
 POSTGRES_CLOCK = "SELECT extract(epoch FROM clock_timestamp())"
+
+
+class UndecodableError(IntegrityError):
+    """A text column holds bytes that are no text."""
 
 
 class Ledger:
@@ -118,7 +123,13 @@ class Ledger:
         Args:
             anchors: what others saw of it; only these show that its end was cut off or that all was written anew.
         """
-        with self._reading() as connection:
+        try:
+            return self._walk(anchors)
+        except UndecodableError:
+            return self._walk(anchors, lenient=True)  # slower, and names the entry
+
+    def _walk(self, anchors: Sequence[Anchor], lenient: bool = False) -> int:
+        with self._reading() as connection, _any_bytes(connection, lenient):
             reading = self._sa.select(*(self._table.c[name] for name in COLUMNS)).order_by(self._table.c.seq)
             streaming = connection.execution_options(stream_results=True, max_row_buffer=ROWS_AT_ONCE)
             with streaming.execute(reading) as found:
@@ -205,11 +216,30 @@ class Ledger:
         try:
             yield
         except self._sa.exc.OperationalError as error:
+            if UNDECODABLE in str(error.orig):
+                raise UndecodableError(
+                    f"ledger {self._engine.url!r}: an entry holds bytes that are no text: it was altered; "
+                    "`pilotline ledger verify` names it"
+                ) from error
             raise TransientError(f"ledger {self._engine.url!r}: {_said(error)}; run again") from error
         except self._sa.exc.DatabaseError as error:
             if getattr(error.orig, "sqlstate", "") == NOT_ALLOWED:
                 raise PolicyRefusal(f"ledger {self._engine.url!r}: this database user may not do that") from error
             raise IntegrityError(f"ledger {self._engine.url!r}: {_said(error)}; restore it from a backup") from error
+
+
+@contextmanager
+def _any_bytes(connection: Connection, lenient: bool) -> Iterator[None]:
+    """Read text columns of SQLite that hold no UTF-8 as something that no hash can be of."""
+    raw: Any = connection.connection.dbapi_connection
+    if not lenient or connection.dialect.name != "sqlite":
+        yield
+        return
+    raw.text_factory = lambda found: found.decode("utf-8", "surrogateescape")
+    try:
+        yield
+    finally:
+        raw.text_factory = str
 
 
 def _is_absent(url: Any) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from components.core.errors import IntegrityError
-from components.core.ledger.entries import GENESIS, entry_hash
+from components.core.ledger.entries import GENESIS, entry_hash, shown
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,17 @@ def walk(rows: Iterable[Sequence[Any]], anchors: Sequence[Anchor] = ()) -> tuple
             raise IntegrityError(f"ledger: entry {expected} is missing (found {seq})")
         if previous != last:
             raise IntegrityError(f"ledger: entry {seq} does not follow entry {seq - 1}: altered or out of order")
-        if entry_hash(seq, time, kind, key, payload, previous) != sealed:
-            raise IntegrityError(f"ledger: entry {seq} ({kind} {key}) was altered")
+        try:
+            intact = entry_hash(seq, time, kind, key, payload, previous) == sealed
+        except (TypeError, ValueError):  # no text, or bytes that are none
+            intact = False
+        if not intact:
+            raise IntegrityError(f"ledger: entry {seq} ({shown(kind)} {shown(key)}) was altered")
         for anchor in seen.pop(seq, ()):
             if anchor.hash != sealed:
-                raise IntegrityError(f"ledger: entry {seq} ({kind} {key}) is not the one that {anchor.where} saw")
+                raise IntegrityError(
+                    f"ledger: entry {seq} ({shown(kind)} {shown(key)}) is not the one that {anchor.where} saw"
+                )
         expected, last = seq + 1, sealed
     if seen:
         first = seen[min(seen)][0]

@@ -41,9 +41,17 @@ def entry_hash(seq: int, time: str, kind: str, key: str, payload: str, previous:
 
 
 def from_row(row: Any) -> Entry:
-    """An entry from its row; IntegrityError where the payload is no JSON."""
+    """An entry from its row; IntegrityError where its payload is no JSON object or another column is no text."""
     try:
         payload = json.loads(row.payload)
-    except ValueError as error:
-        raise IntegrityError(f"ledger: entry {row.seq} ({row.kind} {row.key}) was altered") from error
+    except (ValueError, TypeError, RecursionError):
+        payload = None
+    texts = (row.time, row.kind, row.key, row.previous, row.hash)
+    if not isinstance(payload, dict) or not all(isinstance(text, str) for text in texts):
+        raise IntegrityError(f"ledger: entry {row.seq} ({shown(row.kind)} {shown(row.key)}) was altered")
     return Entry(row.seq, row.time, row.kind, row.key, payload, row.previous, row.hash)
+
+
+def shown(text: Any) -> str:
+    """What an altered row holds, as one line that no terminal takes for a command."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))[:200]
