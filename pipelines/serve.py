@@ -44,10 +44,14 @@ def up(home: Home, name: str = "", engine: str = "auto", port: int = 0) -> dict[
     """Serve the champion from a process of its own that outlives this one; a service that is up is left as it is.
 
     Raises:
-        UserError: no champion, or the port is taken. PilotlineError: it did not come up; nothing of it is left.
+        UserError: no champion, the port is none or taken, or a service is up on another port or engine than asked for.
+        PilotlineError: it did not come up; nothing of it is left.
     """
+    if not 0 <= port < 2**16:
+        raise UserError(f"port {port}: give one between 1 and 65535, or 0 for any")
     with _one_at_a_time(home):
         if state := living(home):
+            _refuse_other(state, engine, port)
             return told(home, state)
         served = servable(home, *champion_of(home, name))
         end_leftovers(folder(home))
@@ -66,6 +70,14 @@ def up(home: Home, name: str = "", engine: str = "auto", port: int = 0) -> dict[
             forget_state(home)
             raise TransientError(f"the service did not come up ({said}); see {log_file(home)}")
         return told(home, required(home))
+
+
+def _refuse_other(state: ServiceState, engine: str, port: int) -> None:
+    """A service that is up is not what was asked for: it is left as it is, and that is said."""
+    if port not in (0, state.port) or engine not in ("auto", state.engine):
+        raise UserError(
+            f"a service is up on port {state.port} with engine {state.engine}; end it first with `pilotline serve down`"
+        )
 
 
 def status(home: Home) -> dict[str, Any]:

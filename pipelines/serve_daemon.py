@@ -4,12 +4,14 @@ python -m pipelines.serve_daemon --home DIR --engine E --port N [--name MODEL]
 
 It looks at the ledger every second. A new champion (promoted, approved, or brought back) is started beside the old one,
 has to score its golden request as registered, and takes over without a lost request; the old one stays
-warm for the recipe's time and is then drained. A replica that dies is started again, a few times, with growing waits.
+warm for the recipe's time and is then drained. A replica, Envoy or scoring service that dies is started again, a few
+times, with growing waits; where all of them live and no request is scored for a while, all of them are.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 import sys
 import time
@@ -20,10 +22,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from components.core.errors import PilotlineError, TransientError, one_line
+from components.core.errors import PilotlineError, TransientError, UserError, one_line
 from components.core.home import Home
 from components.core.processes import adopt
-from pipelines.serving_state import STARTING, UP, ServiceState, folder, forget_state, write_state
+from pipelines.serving_state import STARTING, UP, ServiceState, folder, forget_state, is_ready, write_state
 from pipelines.serving_versions import Servable, champion_of, servable
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 1.0
 FIRST_WAIT_SECONDS, MOST_RESTARTS, CALM_SECONDS = 1.0, 5, 600.0
 AGAIN_SECONDS = 30.0  # before a champion that could not be started is tried again
+PROBE_EVERY_SECONDS, PROBE_SECONDS = 5.0, 10.0
+PATIENCE_SECONDS, PATIENCE_TIMEOUTS = 30.0, 3.0  # without one scored request, though all processes live
 
 
 class Service:
@@ -44,7 +48,8 @@ class Service:
         self._home, self._name, self._engine, self._port = home, name, engine, port
         self._restarts, self._since_restart = 0, time.monotonic()
         self._warm: tuple[LocalReplica, float] | None = None
-        self._retry_at = 0.0
+        self._retry_at, self._was_up = 0.0, False
+        self._probed_at, self._unready_since = time.monotonic(), math.inf
         me = psutil.Process()
         self._state = ServiceState(me.pid, me.create_time(), port, engine, STARTING, time.time())
 
@@ -56,10 +61,15 @@ class Service:
         """
         while True:
             served = self._champion()
-            with self._open(served) as stack:
-                stack.start("stable", served.model_dir, served.version, served.digest, served.golden)
-                self._say(served)
-                why = self._follow(stack, served)
+            try:
+                with self._open(served) as stack:
+                    stack.start("stable", served.model_dir, served.version, served.digest, served.golden)
+                    self._say(served)
+                    why = self._follow(stack, served)
+            except (TransientError, UserError) as error:  # of whatever died while something else was being started
+                if not self._was_up:
+                    raise
+                self._wait(why := one_line(error))
             print(f"the stack is opened again: {why}", flush=True)
 
     def _follow(self, stack: LocalStack, served: Servable) -> str:
@@ -69,11 +79,17 @@ class Service:
             self._cool()
             if broken := stack.problem():
                 self._wait(broken)
-                return broken
+                stack.mend()
+                self._say(served)
             if not stack.alive("stable"):
                 self._wait(f"the replica of version {served.version} died")
                 stack.start("stable", served.model_dir, served.version, served.digest, served.golden)
                 self._say(served)
+            if hung := self._hung(served):
+                self._wait(hung)
+                return hung
+            if self._unready_since < math.inf:
+                continue
             wanted = self._wanted(served)
             if wanted is None:
                 continue
@@ -81,6 +97,21 @@ class Service:
                 return f"version {wanted.version} is served otherwise than version {served.version}"
             if self._swap(stack, wanted):
                 served = wanted
+
+    def _hung(self, served: Servable) -> str:
+        """Why nothing was scored for longer than is borne, though every process lives; "" where something is."""
+        now, borne = time.monotonic(), self.patience(served)
+        if now - self._probed_at >= min(PROBE_EVERY_SECONDS, borne):
+            wrong = is_ready(self._state, min(PROBE_SECONDS, borne))
+            self._probed_at = time.monotonic()
+            if self._unready_since < math.inf or wrong:
+                self._problem(f"not ready: {wrong}" if wrong else "")
+            self._unready_since = min(self._unready_since, now) if wrong else math.inf
+        return f"no request was scored for {borne:.0f} s" if now - self._unready_since > borne else ""
+
+    def patience(self, served: Servable) -> float:
+        """Seconds for which a stack may score nothing."""
+        return max(PATIENCE_SECONDS, PATIENCE_TIMEOUTS * served.recipe.serving.request_timeout_seconds)
 
     def _champion(self) -> Servable:
         return servable(self._home, *champion_of(self._home, self._name))
@@ -188,6 +219,7 @@ class Service:
             digest=served.digest, run_id=served.run_id,
         )  # fmt: skip
         write_state(self._home, self._state)
+        self._was_up, self._probed_at, self._unready_since = True, time.monotonic(), math.inf
         print(f"version {served.version} of {served.name} answers on port {self._port}", flush=True)
 
     def _problem(self, text: str) -> None:

@@ -85,12 +85,12 @@ def living(home: Home) -> ServiceState | None:
     return state if state is not None and lives(state) else None
 
 
-def is_ready(state: ServiceState) -> str:
-    """ "" where a request is scored, else what is wrong."""
+def is_ready(state: ServiceState, seconds: float = 30.0) -> str:
+    """ "" where a request is scored within so long, else what is wrong."""
     import httpx
 
     try:
-        answer = httpx.get(f"{state.url}/readyz", timeout=30.0, trust_env=False)
+        answer = httpx.get(f"{state.url}/readyz", timeout=seconds, trust_env=False)
     except httpx.HTTPError as error:
         return type(error).__name__
     return "" if answer.status_code == 200 else str(answer.json().get("detail", answer.status_code))

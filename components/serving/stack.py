@@ -101,15 +101,18 @@ class LocalStack:
             stack.callback(self.service.end)
             stack.callback(self.router.close)
             self.router.start()
-            self.service.start(
-                run_id=self._run_id,
-                router_url=self.router.url,
-                log_path=self.decision_log,
-                training_set=self._training_set,
-                recipe=self._recipe,
-            )
+            self._start_service()
             self._exit = stack.pop_all()
         return self
+
+    def _start_service(self) -> None:
+        self.service.start(
+            run_id=self._run_id,
+            router_url=self.router.url,
+            log_path=self.decision_log,
+            training_set=self._training_set,
+            recipe=self._recipe,
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -229,6 +232,21 @@ class LocalStack:
         if not self.router.alive:
             return "Envoy died"
         return "" if self.service.alive else "the scoring service died"
+
+    def mend(self) -> None:
+        """Start again what of the stack's own processes died; replicas, arms and the weight stay as they were.
+
+        Raises:
+            UserError, TransientError: it does not come up.
+        """
+        if not self.router.alive:
+            self.router.start()
+            for arm, replica in self._replicas.items():
+                if arm in self.service.state.arms:
+                    self.router.set_arm(arm, Backend("127.0.0.1", replica.replica.port))
+        if not self.service.alive:
+            self._start_service()
+            self.service.wait()
 
     def served(self, arm: str) -> Served:
         """The record of an arm's replica; UserError where there is none."""

@@ -16,6 +16,11 @@ from tests.fakes.fake_model_server import FakeEngine
 class FakeService(Service):
     """`pilotline serve` without models that can score."""
 
+    def patience(self, served: Servable) -> float:
+        """As the home's file `patience` says, where there is one."""
+        said = self._home.root / "patience"
+        return float(said.read_text()) if said.exists() else super().patience(served)
+
     def stack(self, served: Servable) -> LocalStack:
         """On fake servers; the fault of every replica started now stands in the home's file `fault`."""
         fault = self._home.root / "fault"

@@ -143,6 +143,58 @@ def test_a_replica_that_dies_is_started_again(place) -> None:
     assert serve.status(place.home)["pid"] == told["pid"]
 
 
+def _process(told: dict[str, Any], word: str) -> psutil.Process:
+    return next(p for p in _family(told["pid"]) if any(word in part for part in p.cmdline()))
+
+
+def test_envoy_or_the_scoring_service_that_dies_is_started_again_alone(place) -> None:
+    """kill -9 of each: answers again on the same port from the same model server, each counted as a restart."""
+    told = serve.up(place.home)
+    server = _process(told, "fake_model_server")
+    for number, word in enumerate(("tests.fakes.serving_case", "envoy.json"), 1):
+        _process(told, word).kill()
+        _until(lambda number=number: serve.status(place.home)["restarts"] == number)
+        _until(lambda: serve.status(place.home)["ready"])
+        assert _ask(told["url"])["status"] == "ok"
+    assert server.is_running()
+    assert serve.status(place.home)["pid"] == told["pid"]
+
+
+def test_envoy_that_dies_while_a_replica_is_being_started_ends_nothing_for_good(place) -> None:
+    """kill -9 of the model server, then of Envoy in the wait before the next start: it answers again."""
+    told = serve.up(place.home)
+    _process(told, "fake_model_server").kill()
+    _until(lambda: serve.status(place.home)["restarts"] == 1)
+    _process(told, "envoy.json").kill()
+    _until(lambda: serve.status(place.home)["ready"], 60.0)
+    assert _ask(told["url"])["status"] == "ok"
+    assert serve.status(place.home)["pid"] == told["pid"]
+
+
+@pytest.mark.full
+def test_a_model_server_that_hangs_is_named_and_replaced(place) -> None:
+    """SIGSTOP: all processes live and nothing is scored; status says so, then everything is started anew."""
+    (place.home.root / "patience").write_text("2")
+    told = serve.up(place.home)
+    server = _process(told, "fake_model_server")
+    server.suspend()
+    _until(lambda: "no request was scored" in serve.status(place.home)["problem"], 60.0)
+    _until(lambda: serve.status(place.home)["ready"], 60.0)
+    assert _ask(told["url"])["status"] == "ok"
+    assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+    assert serve.status(place.home)["restarts"] == 1
+
+
+def test_up_as_something_else_than_what_is_up_is_refused(place, capsys) -> None:
+    """Another port or engine, and a port that is none: exit 2 with one line; the same port is fine."""
+    told = serve.up(place.home)
+    home = str(place.home.root)
+    for words in (["--port", str(told["port"] + 1)], ["--engine", "vllm"], ["--port", "70000"], ["--port", "-1"]):
+        assert cli.main(["serve", "up", *words, "--home", home]) == 2
+        assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert serve.up(place.home, port=told["port"])["pid"] == told["pid"]
+
+
 def test_a_service_that_is_gone_is_stale_and_up_begins_anew(place, capsys) -> None:
     """kill -9 of the service, and a number that another process has by now: both are seen, nobody else is ended."""
     told = serve.up(place.home)
