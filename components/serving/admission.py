@@ -83,9 +83,12 @@ class Doorkeeper:
         client = self._client(scope)
         if client is None:
             challenge = [(b"www-authenticate", b"Bearer")]
-            await refuse(send, 401, "no API key of a known client; send it as Authorization: Bearer KEY", challenge)
+            await refuse(
+                send, 401, "no API key of a known client; send it as Authorization: Bearer KEY", challenge, receive
+            )
         elif SCOPES.get(scope["path"]) not in {*client.scopes, None}:
-            await refuse(send, 403, f"client {client.name} may not ask for {SCOPES[scope['path']]}")
+            said = f"client {client.name} may not ask for {SCOPES[scope['path']]}"
+            await refuse(send, 403, said, receive=receive)
         else:
             scope.setdefault("state", {})["client"] = client.name
             await self.app(scope, receive, send)
@@ -101,12 +104,14 @@ class Doorkeeper:
 
 
 def _key(scope: Message) -> bytes:
+    """The one key that was sent; none where there are several: who reads another one would see another client."""
+    found = []
     for name, value in scope["headers"]:
-        if name == b"authorization" and value[:7].lower() == b"bearer ":
-            return bytes(value[7:].strip())
-        if name == b"x-api-key":
-            return bytes(value)
-    return b""
+        if name == b"authorization":
+            found.append(bytes(value[7:].strip()) if value[:7].lower() == b"bearer " else b"")
+        elif name == b"x-api-key":
+            found.append(bytes(value))
+    return found[0] if len(found) == 1 else b""
 
 
 class Shedding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -18,11 +19,13 @@ from pydantic import (
 
 from components.core.recipe import Recipe
 from components.serving.deciding import Outcome
+from components.serving.decision_log.schema import time_of
 from components.serving.moments import MOMENT
 
 LARGEST_TEXT = 50_000  # characters
 MOST_ITEMS = 64
 MOST_TOKENS = 8192
+CLOCK_SKEW_SECONDS = 300.0  # that a caller's clock may be off
 
 Text = Annotated[str, StringConstraints(strict=True, max_length=LARGEST_TEXT)]
 Short = Annotated[str, StringConstraints(strict=True, max_length=256)]
@@ -153,6 +156,17 @@ def request_models(recipe: Recipe) -> tuple[Any, Any]:
     }
     feedback = create_model("Feedback", __base__=Closed, **told)
     return request, feedback
+
+
+def observed_wrongly(decision_id: str, observed_at: datetime) -> str:
+    """Why a label cannot have been observed then: before its decision, or not yet; "" where it can."""
+    now, skew = datetime.now(UTC), timedelta(seconds=CLOCK_SKEW_SECONDS)
+    if observed_at > now + skew:
+        return "observed_at: is in the future"
+    decided = time_of(decision_id)
+    if decided is not None and observed_at < datetime.fromisoformat(decided) - skew:
+        return "observed_at: is before the decision"
+    return ""
 
 
 def answer_of(outcome: Outcome) -> dict[str, Any]:

@@ -15,7 +15,8 @@ class Launch:
     """What a model server is to serve, and where.
 
     `served_names`: the first is unique per version and labels its metrics; the others are aliases for callers that do
-    not care which version answers. `cores`: the CPU cores that the server may compute on.
+    not care which version answers. `cores`: the CPU cores that the server may compute on. `adapter_rank`: the largest
+    rank of LoRA adapters that will be loaded, 0 where none will.
     """
 
     arm: str
@@ -25,6 +26,7 @@ class Launch:
     max_model_len: int
     cores: Sequence[int]
     settings: Serving
+    adapter_rank: int = 0
 
 
 class Engine(Protocol):

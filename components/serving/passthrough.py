@@ -164,7 +164,8 @@ class PassThrough:
         if arm not in passed.now.state.arms:
             return None, "absent"
         # Each arm is asked by its own name: a canary that a stranger's route answered would show.
-        body = passed.body | {"model": passed.now.state.arms[arm].served_name}
+        name = passed.now.state.arms[arm].served_name
+        body = passed.body | {"model": name, "cache_salt": name}
         headers = {ARM_HEADER: arm, REQUEST_ID_HEADER: passed.request_id, "content-type": "application/json"}
         response: aiohttp.ClientResponse | None = None
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 PROBLEM_JSON = "application/problem+json"
 LARGEST_BODY_BYTES = 256 << 10
 BODY_SECONDS = 10.0
+LINGER_SECONDS, LINGER_BYTES = 2.0, 32 << 20  # of a refused body that is read off before the connection is closed
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -84,13 +86,17 @@ class BodyLimit:
             await self.app(scope, receive, send)
             return
         try:
+            if wrong := _media_type(scope):
+                await refuse(send, 415, wrong, receive=receive)
+                return
             async with asyncio.timeout(self.seconds):
                 body = await self._read(scope, receive)
         except TimeoutError:
             await refuse(send, 408, f"the body did not arrive within {self.seconds:g} s")
             return
-        except _TooLargeError:
-            await refuse(send, 413, f"body larger than {self.largest_bytes} bytes")
+        except _TooLargeError as error:
+            unread = None if error.whole else receive
+            await refuse(send, 413, f"body larger than {self.largest_bytes} bytes", receive=unread)
             return
         if body is not None:
             await self.app(scope, _replay(body, receive), send)
@@ -108,12 +114,27 @@ class BodyLimit:
             parts.append(message.get("body", b""))
             size, more = size + len(parts[-1]), message.get("more_body", False)
             if size > self.largest_bytes:
-                raise _TooLargeError
+                raise _TooLargeError(whole=not more)
         return b"".join(parts)
 
 
 class _TooLargeError(Exception):
-    pass
+    def __init__(self, whole: bool = False) -> None:
+        super().__init__()
+        self.whole = whole  # all of it was read
+
+
+def _media_type(scope: Message) -> str:
+    """Why the body cannot be what it says it is; "" where it is JSON as it stands."""
+    if scope["method"] != "POST" or not scope["path"].startswith("/v1/"):
+        return ""
+    found = dict(scope["headers"])
+    kind = found.get(b"content-type", b"").split(b";")[0].strip().lower()
+    if kind != b"application/json":
+        return "send the body as content-type application/json"
+    if found.get(b"content-encoding", b"identity").lower() != b"identity":
+        return "send the body without a content-encoding"
+    return ""
 
 
 def _declared(scope: Message) -> int:
@@ -136,10 +157,35 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return once
 
 
-async def refuse(send: Send, status: int, detail: str, more: list[tuple[bytes, bytes]] | None = None) -> None:
-    """Answer with a problem document; `more` are headers. The connection ends: its body may be unread."""
+async def refuse(
+    send: Send,
+    status: int,
+    detail: str,
+    more: list[tuple[bytes, bytes]] | None = None,
+    receive: Receive | None = None,
+) -> None:
+    """Answer with a problem document and end the connection.
+
+    Args:
+        more: headers.
+        receive: where the body may be unread. What a caller goes on sending is read off for a while: closed with unread
+            bytes, the connection would be reset, and a caller that writes before it reads would never see the answer.
+    """
     body = problem_body(status, detail)
     headers = [(b"content-type", PROBLEM_JSON.encode()), (b"content-length", str(len(body)).encode())]
     headers += [(b"connection", b"close"), *(more or [])]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": body, "more_body": receive is not None})
+    if receive is not None:
+        await _read_off(receive)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _read_off(receive: Receive) -> None:
+    size, more = 0, True
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            while more and size < LINGER_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                more = message.get("more_body", False)

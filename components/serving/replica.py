@@ -67,14 +67,7 @@ class Replica:
             IntegrityError: the files are not those that the digest names; nothing was started.
             UserError: the engine cannot serve this model.
         """
-        found = model_digest(spec.model_dir)
-        if found != spec.digest:
-            raise IntegrityError(
-                f"model {spec.name} version {spec.version} ({spec.model_dir}): its files have digest {found[:12]}, "
-                f"{spec.digest[:12]} was registered; restore the files or register the version again"
-            )
-        engine.preflight(spec.model_dir)
-        renderer = spec_for(spec.family).renderer(spec.model_dir)
+        renderer = checked(spec, engine)
         port = free_port()
         launch = Launch(
             arm=spec.arm,
@@ -117,7 +110,7 @@ class Replica:
         limit = self.spec.settings.start_timeout_seconds
         what = f"{self.engine.label} for {served_name(self.spec)}"
         left = limit - (time.monotonic() - self._started)
-        ready = wait_until(lambda: not self.alive or self._scores(), max(0.0, left), every=0.25)
+        ready = wait_until(lambda: not self.alive or self.ready_to_score(), max(0.0, left), every=0.25)
         if not self.alive:
             ended = f"{what} ended with status {self._process.returncode} before it was ready"
             raise TransientError(f"{ended} ({tail(self.log)}); see {self.log}")
@@ -142,7 +135,11 @@ class Replica:
             if self.alive:
                 self.drain(in_flight, quiet_seconds)
         finally:  # also where the router cannot tell
-            end(self._process, STOP_SECONDS)
+            self.end()
+
+    def end(self) -> None:
+        """End the process; may be called again."""
+        end(self._process, STOP_SECONDS)
 
     def drain(self, in_flight: Callable[[], int], quiet_seconds: float) -> bool:
         """Wait until there was nothing in flight for so long, at most DRAIN_SECONDS; whether there was."""
@@ -155,6 +152,10 @@ class Replica:
             return not self.alive or (not busy and time.monotonic() - since >= quiet_seconds)
 
         return wait_until(quiet, DRAIN_SECONDS, every=0.05)
+
+    def ready_to_score(self) -> bool:
+        """Whether it scores; asked again and again while it starts."""
+        return self._scores()
 
     def _scores(self) -> bool:
         """Whether a scoring request with an empty text comes back with finite label probabilities of this version."""
@@ -175,9 +176,29 @@ class Replica:
         return True
 
 
+def checked(spec: ReplicaSpec, engine: Engine) -> Renderer:
+    """The renderer of a version whose files are those that the digest names.
+
+    Raises:
+        IntegrityError: they are not. UserError: the engine cannot serve this model.
+    """
+    found = model_digest(spec.model_dir)
+    if found != spec.digest:
+        raise IntegrityError(
+            f"model {spec.name} version {spec.version} ({spec.model_dir}): its files have digest {found[:12]}, "
+            f"{spec.digest[:12]} was registered; restore the files or register the version again"
+        )
+    engine.preflight(spec.model_dir)
+    return spec_for(spec.family).renderer(spec.model_dir)
+
+
 def served_name(spec: ReplicaSpec) -> str:
-    """The name that belongs to this version alone: it labels the server's metrics and is in each answer."""
-    return f"{spec.name}-v{spec.version}"
+    """The name that belongs to this version alone: it labels the server's metrics and is in each answer.
+
+    An adapter's holds its digest too: the name is what its part of the server's prefix cache is known by.
+    """
+    name = f"{spec.name}-v{spec.version}"
+    return f"{name}-{spec.digest[:12]}" if spec.settings.adapter_base else name
 
 
 def context_tokens(model_dir: Path, renderer: Renderer) -> int:

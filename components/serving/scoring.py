@@ -22,7 +22,8 @@ class WrongModelError(InvalidAnswerError):
 def scoring_request(served_name: str, token_ids: Sequence[int], label_token_ids: Sequence[int]) -> dict[str, Any]:
     """Body of /v1/completions that asks for the labels' log probabilities after a prompt of token ids.
 
-    The labels are asked for by id: among the top 20 they are often absent.
+    The labels are asked for by id: among the top 20 they are often absent. The salt keeps a version's part of the
+    server's prefix cache apart, whatever else the server serves.
     """
     return {
         "model": served_name,
@@ -32,6 +33,7 @@ def scoring_request(served_name: str, token_ids: Sequence[int], label_token_ids:
         "logprobs": 0,
         "logprob_token_ids": list(label_token_ids),
         "return_tokens_as_token_ids": True,
+        "cache_salt": served_name,
     }
 
 

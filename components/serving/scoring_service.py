@@ -21,6 +21,7 @@ from components.serving.api import (
     DecisionAnswer,
     FeedbackAnswer,
     answer_of,
+    observed_wrongly,
     request_models,
 )
 from components.serving.deciding import UNKNOWN_ENTITY, Decider, OnlineFeatures, Outcome
@@ -127,7 +128,7 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
             await asyncio.to_thread(log.close)
             await asyncio.to_thread(tracing.close)
 
-    app = FastAPI(title="Pilotline scoring service", version="1", lifespan=lifespan)
+    app = FastAPI(title="Pilotline scoring service", version="1", lifespan=lifespan, redirect_slashes=False)
     app.add_middleware(Shedding, most=serving.max_in_flight)
     app.add_middleware(BodyLimit)
     app.add_middleware(Doorkeeper, clients=clients)
@@ -196,8 +197,10 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
     @app.post("/v1/feedback", responses=errors)
     @_reads(feedback_model)
     async def feedback(body: Any) -> FeedbackAnswer:
-        """Say what turned out to be true of a decision; `observed_at` is ISO 8601 with a time zone."""
+        """Say what turned out to be true of a decision; `observed_at` is ISO 8601 with a time zone, since then."""
         log: DecisionLog = held["log"]
+        if wrong := observed_wrongly(body.decision_id, body.observed_at):
+            raise ProblemError(422, wrong)
         try:
             observed_at = body.observed_at.isoformat()
             done = log.feedback(decision_id=body.decision_id, label=body.label, observed_at=observed_at)

@@ -15,6 +15,7 @@ from components.serving.engine import Launch
 # Attention head sizes of vLLM's CPU kernels; the server starts with others and dies on the first request.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 KEEP_ALIVE_SECONDS = 75
+ADAPTERS_AT_ONCE = 2  # stable and canary; others wait in memory
 GPU_MEMORY_SHARE = 0.40  # an arm's share where both arms live on one GPU
 
 
@@ -26,6 +27,7 @@ class VllmEngine:
     version: str
     gpus: int = 0
     name: str = "vllm"
+    serves_adapters = True
 
     @classmethod
     def at(cls, executable: Path) -> VllmEngine:
@@ -71,6 +73,9 @@ class VllmEngine:
         flags = ["--enforce-eager", "--enable-request-id-headers"]
         if not self.gpus:
             flags += ["--distributed-executor-backend", "uni"]
+        if launch.adapter_rank:
+            flags += ["--enable-lora", "--max-lora-rank", str(launch.adapter_rank)]
+            flags += ["--max-loras", str(ADAPTERS_AT_ONCE), "--max-cpu-loras", str(2 * ADAPTERS_AT_ONCE)]
         return [str(self.executable), "serve", str(launch.model_dir), *names, *flat, *flags]
 
     def environment(self, launch: Launch) -> dict[str, str]:
@@ -86,8 +91,11 @@ class VllmEngine:
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
             "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": str(KEEP_ALIVE_SECONDS),
+            "SPT_NOENV": "1",  # else vLLM's process titles overwrite the environment by which leftovers are found
             "PYTHONDONTWRITEBYTECODE": "",  # compiled modules are kept: they halve the next start
         }
+        if launch.adapter_rank:  # on loopback, and not among the paths that the router lets through
+            common["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
         if self.gpus > 1:
             return common | {"CUDA_VISIBLE_DEVICES": "0" if launch.arm == "stable" else "1"}
         if self.gpus:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tests.fakes.arms_server import Scoring, scoring
 from tests.fakes.serving_case import rows
 
 GOOD = {"entities": {"shop": "shop-1"}, "input": {"text": "my card"}}
+SLOW = b"POST /v1/decisions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
 LATE = {"request_timeout_seconds": 1.0}
 
 
@@ -102,6 +104,48 @@ def test_what_is_in_flight_is_told_with_its_draw_and_age_while_it_hangs(tmp_path
         assert told == came if not told.is_open else (told.drawn, told.weight) in {("", 0.0), (came.drawn, came.weight)}
     ages = [one.seconds for one in rest if one.is_open]
     assert ages == sorted(ages, reverse=True)
+
+
+def test_a_label_is_observed_after_its_decision_and_not_in_the_future(tmp_path: Path) -> None:
+    """Either is the caller's mistake, and the right time can be told afterwards."""
+    with scoring(tmp_path) as service:
+        told = {"decision_id": ask(service).json()["decision_id"], "label": "yes"}
+
+        def say(minutes: float) -> tuple[int, str]:
+            at = (datetime.now(UTC) + timedelta(minutes=minutes)).isoformat()
+            answer = httpx.post(f"{service.url}/v1/feedback", json=told | {"observed_at": at}, timeout=20)
+            return answer.status_code, str(answer.json().get("detail"))
+
+        assert say(10) == (422, "observed_at: is in the future")
+        assert say(-60 * 24 * 365) == (422, "observed_at: is before the decision")
+        assert say(0)[0] == 200
+
+
+def test_a_caller_that_writes_its_whole_body_before_it_reads_sees_the_refusal(tmp_path: Path) -> None:
+    """413 and 401 of megabytes, over a plain socket: no reset before the problem document was read."""
+    body = b'{"entities": {"shop": "a"}, "input": {"text": "' + b"x" * 8_000_000 + b'"}}'
+    head = f"POST /v1/decisions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    with scoring(tmp_path) as service:
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", httpx.URL(service.url).port or 0), timeout=20) as connection:
+                connection.sendall(f"{head}\r\n\r\n".encode() + body)
+                answer = b""
+                while part := connection.recv(65536):
+                    answer += part
+            assert answer.startswith(b"HTTP/1.1 413 ")
+            assert b"application/problem+json" in answer
+
+
+@pytest.mark.parametrize("headers", [
+    {"content-type": "text/plain"}, {"content-type": ""}, {"content-type": "application/x-www-form-urlencoded"},
+    {"content-type": "application/json", "content-encoding": "gzip"},
+])  # fmt: skip
+def test_a_body_that_does_not_say_that_it_is_json_is_refused_as_such(tmp_path: Path, headers: dict[str, str]) -> None:
+    """415, and what to send instead; a path with a slash too many is not there and leads nowhere."""
+    with scoring(tmp_path) as service:
+        answer = httpx.post(f"{service.url}/v1/decisions", content=b"{}", headers=headers, timeout=20)
+        assert (answer.status_code, "send the body" in answer.json()["detail"]) == (415, True)
+        assert httpx.post(f"{service.url}/v1/decisions/", json=GOOD, timeout=20).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -237,7 +281,7 @@ def test_a_client_that_sends_its_body_slowly_is_bounded(tmp_path: Path, monkeypa
     with scoring(tmp_path, serving={"max_in_flight": 1}) as service:
         port = int(service.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=10) as slow:
-            slow.sendall(b"POST /v1/decisions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+            slow.sendall(SLOW)
             assert ask(service).status_code == 200
             started = time.perf_counter()
             answer = slow.recv(4096)
@@ -285,7 +329,7 @@ def test_only_known_clients_are_let_in_and_only_to_what_they_may(keyed: Scoring)
     found = ask(keyed, headers={"authorization": "Bearer key-1"})
     assert found.status_code == 200
     assert ask(keyed, headers={"x-api-key": "key-1"}).status_code == 200
-    told = {"decision_id": found.json()["decision_id"], "label": "yes", "observed_at": "2026-03-01T00:00:00Z"}
+    told = {"decision_id": found.json()["decision_id"], "label": "yes", "observed_at": datetime.now(UTC).isoformat()}
     url = f"{keyed.url}/v1/feedback"
     assert httpx.post(url, json=told, headers={"x-api-key": "key-2"}).status_code == 200
     assert httpx.get(f"{keyed.url}/healthz").status_code == 200

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def test_every_answer_is_in_the_decision_log_with_its_true_status(stack: LocalSt
 def test_feedback_reaches_the_decision(stack: LocalStack) -> None:
     """Recorded once; another label is a conflict; an unknown id is not found."""
     decision_id = stack.decide(rows(1), 50.0)[0].decision_id
-    told = {"decision_id": decision_id, "label": "yes", "observed_at": "2026-03-01T00:00:00Z"}
+    told = {"decision_id": decision_id, "label": "yes", "observed_at": datetime.now(UTC).isoformat()}
     url = f"{stack.url}/v1/feedback"
     assert [httpx.post(url, json=told).status_code for _ in range(2)] == [200, 200]
     assert httpx.post(url, json=told | {"label": "no"}).status_code == 409

@@ -46,9 +46,8 @@ def _raw(url: str, head: str, body: bytes = b"") -> int:
     """Status of a request written byte by byte, which no client tidies up."""
     host, port = url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
-        connection.sendall(
-            f"{head} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
-        )
+        about = f"host: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+        connection.sendall(f"{head} HTTP/1.1\r\n{about}\r\n\r\n".encode() + body)
         answer = connection.recv(4096)
     return int(answer.split(b" ")[1]) if answer else 0
 

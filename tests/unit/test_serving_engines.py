@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from components.core.errors import UserError
+from components.core.processes import OWNER, end, owned_by, owner_token, spawn, wait_until
 from components.core.recipe import Serving
 from components.serving import engines
 from components.serving.engine import Launch
@@ -135,3 +136,19 @@ def test_the_reference_engine_runs_in_this_python_with_both_names() -> None:
     command = ReferenceEngine().command(_launch(cores=(0, 1)))
     assert command[-3:] == ["--served-model-name", "tiny-v3", "tiny"]
     assert dict(pairwise(command))["--threads"] == "2"
+
+
+@pytest.mark.vllm
+@pytest.mark.skipif(find_vllm() is None, reason="vLLM is not installed here")
+def test_a_process_that_vllm_named_anew_is_still_found_as_the_homes(tmp_path: Path) -> None:
+    """vLLM's engine core outlives a killed server; it must be known as a leftover by its environment."""
+    executable = find_vllm()
+    assert executable is not None
+    rename = "import setproctitle, time; setproctitle.setproctitle('VLLM::EngineCore' + 200 * 'x'); time.sleep(60)"
+    environment = VllmEngine.at(executable).environment(_launch()) | {OWNER: owner_token(tmp_path)}
+    process = spawn([str(executable.parent / "python"), "-c", rename], log=tmp_path / "log", env=environment)
+    try:
+        assert wait_until(lambda: "VLLM::" in Path(f"/proc/{process.pid}/cmdline").read_text(), 20.0, every=0.05)
+        assert process.pid in owned_by(tmp_path)
+    finally:
+        end(process, 1.0)

@@ -26,6 +26,8 @@ class Serving(Section):
     max_in_flight: requests worked on at once; more are answered 429.
     canary_seconds: a drawn canary that has not answered by then is given up and stable is asked, never later than at
         half of the time that is left; 0 waits for that half. Either way the canary's draw has failed.
+    adapter_base: folder of the base model, in Hugging Face's layout, on which versions are served as LoRA adapters by
+        one vLLM server (their merged weights stay what is registered and checked); "" serves each version whole.
     stream_seconds: for a whole streamed answer; request_timeout_seconds is for its first byte and between two.
     """
 
@@ -40,6 +42,7 @@ class Serving(Section):
     request_timeout_seconds: Positive = 10.0
     canary_seconds: Annotated[float, Field(ge=0.0, le=3600.0)] = 0.0
     stream_seconds: Annotated[float, Field(gt=0.0, le=86_400.0)] = 600.0
+    adapter_base: Annotated[str, Field(max_length=1024, pattern=r"^[^\n\r\x00]*$")] = ""
     keep_text: Literal["none", "hash", "plain", "encrypted"] = "none"
     subject: Annotated[str, Field(max_length=128)] = ""
     log_store: Annotated[str, Field(max_length=1024)] = ""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from components.core.errors import TransientError
+from components.core.errors import TransientError, UserError
 from components.core.protocols import Served
+from components.serving.adapters import AdapterReplica, Servers
 from components.serving.engine import Engine
 from components.serving.replica import Replica, ReplicaSpec
 from components.serving.replicas.interface import Golden
@@ -16,18 +17,27 @@ from components.serving.replicas.probes.ready import problem
 
 @dataclass(frozen=True)
 class LocalReplicas:
-    """Starts them with one engine; logs go to `logs`, appended to where a replica is started again."""
+    """Starts them with one engine; logs go to `logs`, appended to where a replica is started again.
+
+    `servers` are those that adapters share, where the recipe serves versions so.
+    """
 
     engine: Engine
     logs: Path
+    servers: Servers = field(default_factory=dict)
 
     def launch(self, spec: ReplicaSpec, golden: Golden | None) -> LocalReplica:
         """Check the files and start the server; call it from a thread that lives as long as the replica.
 
         Args:
-            golden: None where no score was registered: ready is then any finite score.
+            golden: None where no score was registered: ready is then any finite score, and an adapter is refused.
         """
-        return LocalReplica(Replica.launch(spec, self.engine, self.logs / f"{self.engine.name}-{spec.arm}.log"), golden)
+        log = self.logs / f"{self.engine.name}-{spec.arm}.log"
+        if not spec.settings.adapter_base:
+            return LocalReplica(Replica.launch(spec, self.engine, log), golden)
+        if golden is None:
+            raise UserError(f"model {spec.name} version {spec.version}: no registered score to try its adapter with")
+        return LocalReplica(AdapterReplica.on(spec, self.engine, log, self.servers), golden)
 
 
 @dataclass(frozen=True)
