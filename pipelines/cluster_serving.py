@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from components.core.errors import TransientError, UserError
+from components.core.publish import write_atomic
 
 if TYPE_CHECKING:
     from components.core.home import Home
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 SCORING = "pilotline-scoring"
 SCORING_PORT, CONTROL_PORT = 8080, 8081
+NOTE = "serving/cluster.json"  # in a run's folder
 SETTLE_WAIT_SECONDS, SETTLE_SPARE_SECONDS = 30.0, 120.0
 
 
@@ -45,12 +47,22 @@ def open_cluster(
     from components.serving.cluster import connect
     from components.serving.control import CANARY
 
+    if run_id:
+        write_atomic(home.run(run_id) / NOTE, recipe.to_json())
     check = check_before_serving(home.ledger_url)
     with stack_of(recipe, home, run_id, training_set, api or connect(), check) as opened:
         champion = _champion(home, recipe.model.name)
         if champion and opened.serves(CANARY, *champion):
             opened.take_over()
         yield opened
+
+
+def cluster_recipe(home: Home, run_id: str) -> Recipe | None:
+    """The recipe by which a run serves in a cluster; None where it serves on its own machine, or never did."""
+    from components.core.recipe import parse_recipe
+
+    path = home.run(run_id) / NOTE
+    return parse_recipe(path.read_text()) if path.exists() else None
 
 
 def stack_of(
@@ -196,16 +208,14 @@ def to_stable(home: Home, recipe: Recipe, first: bool, api: Any = None) -> str:
 
 def _draws_off(recipe: Recipe, home: Home) -> None:
     """At once, also where the cluster's API is away; not where stable is not served."""
-    from dataclasses import replace
-
+    from components.serving.cluster_client import HeldState
     from components.serving.control import STABLE
 
     with closing(control_of(recipe, home)) as control:
-        state = control.state()
-        if STABLE in state.arms:
-            changed = replace(state, weight=0.0, shadow=False, generation=state.generation + 1)
-            control.put_state(changed)
-            control.await_in_force(changed)
+        held = HeldState(control)
+        held.read()
+        if STABLE in held.state.arms:
+            held.change(weight=0.0, shadow=False)
 
 
 def control_of(recipe: Recipe, home: Home) -> Control:
@@ -228,10 +238,12 @@ def control_of(recipe: Recipe, home: Home) -> Control:
 
 
 def _router(recipe: Recipe, client: Any) -> HttpRoute:
+    from components.serving.cluster_arms import patiently
     from components.serving.router.gateway import HttpRoute, gateway_url
 
     names = recipe.serving.cluster
-    url = names.gateway_url or gateway_url(client, names.namespace, names.gateway, names.listener)
+    where = (names.namespace, names.gateway, names.listener)
+    url = names.gateway_url or patiently(lambda: gateway_url(client, *where))
     return HttpRoute(client, names.namespace, names.route, url, _longest_seconds(recipe))
 
 

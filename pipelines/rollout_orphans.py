@@ -23,6 +23,8 @@ from components.serving.control import CANARY, STABLE, ServingState, read_state,
 from components.serving.router.envoy_config import ROUTES_FILE
 from components.serving.router.interface import ALL_ON_STABLE
 from components.serving.scoring_service import ServiceConfig
+from pipelines.cluster_serving import cluster_recipe
+from pipelines.cluster_serving import to_stable as cluster_to_stable
 
 IN_FORCE_SECONDS = 10.0
 
@@ -36,6 +38,8 @@ def to_stable(home: Home, about: About) -> str:
     Raises:
         TransientError: stable does not answer, so no traffic was sent to it; or a weight is not in force.
     """
+    if (recipe := cluster_recipe(home, about.run_id)) is not None:
+        return cluster_to_stable(home, recipe, first=not about.stable_version)
     left = _Left.find(home.run(about.run_id))
     if left is None:
         return ""

@@ -99,7 +99,7 @@ def taken_over(state: ServingState, recipe: Recipe, replicas: KubernetesReplicas
 
 def mend_routes(router: HttpRoute, arms: Mapping[str, ClusterArm]) -> None:
     """Point the route where the scoring service's state says: a controller may have died between the two."""
-    found = router.arms()
+    found = patiently(router.arms)
     for arm in ARMS:
         wanted = arms[arm].replica.backend if arm in arms else None
         if found[arm] != wanted:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from components.core.errors import IntegrityError, PolicyRefusal, TransientError
 from components.core.processes import wait_until
-from components.core.protocols import Decision
+from components.core.protocols import ArrivedLabel, Decision
 from components.core.recipe import Recipe
 from components.serving.cluster import ConflictError
 from components.serving.cluster_port import state_of
@@ -74,9 +75,18 @@ class Control:
         except TransientError:
             return {}
 
-    def shadows(self, after: int) -> dict[str, Any]:
-        """{"newest": number, "rows": [...]} of the mirrored requests after this number; below 0 only the newest."""
-        return self._ask("GET", f"/shadows?after={after}")
+    def newest(self) -> dict[str, int]:
+        """Numbers of the newest records in the decision log: {"decisions", "shadows"}."""
+        return {name: int(number) for name, number in self._ask("GET", "/newest").items()}
+
+    def shadows(self, after: int) -> list[Mapping[str, Any]]:
+        """What the canary answered to mirrored requests after this record, oldest first."""
+        return list(self._ask("GET", f"/shadows?after={after}")["rows"])
+
+    def labels(self, after: int, decided_after: int) -> list[ArrivedLabel]:
+        """Labels that arrived after this record, for decisions made after that one."""
+        found = self._ask("GET", f"/labels?after={after}&decided_after={decided_after}")["rows"]
+        return [ArrivedLabel(**row) for row in found]
 
     def close(self) -> None:
         """Close connections."""
@@ -121,18 +131,57 @@ class Control:
         raise IntegrityError(f"control port {self._url}: answered {answer.status_code} ({said})")
 
 
+class HeldState:
+    """The state as this controller knows it; each change follows the one before, or is refused."""
+
+    def __init__(self, control: Control) -> None:
+        self._control, self._changing = control, threading.RLock()
+        self.state = self._sent = ServingState()
+
+    def read(self) -> None:
+        """Take over the state that is in force."""
+        self.state = self._sent = self._control.state()
+
+    def change(self, **values: Any) -> None:
+        """Bring a changed state into force, and read it back.
+
+        Raises:
+            ConflictError: another controller changed it; nothing was changed.
+            TransientError: the pod does not answer, or the service does not take it.
+        """
+        with self._changing:
+            try:
+                self._put(values)
+            except ConflictError:
+                if self._control.state() != self._sent:
+                    raise
+                self.state = self._sent  # an earlier change of ours arrived after all, its answer was lost
+                self._put(values)
+            self._control.await_in_force(self.state)
+
+    def _put(self, values: Mapping[str, Any]) -> None:
+        changed = replace(self.state, **values, generation=self.state.generation + 1)
+        before, self._sent = self._sent, changed
+        try:
+            self._control.put_state(changed)
+        except ConflictError:
+            self._sent = before
+            raise
+        self.state = changed
+
+
 class PodShadows(Shadows):
     """As `Shadows`, asked of the pod, whose decision log is a file of its own host."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._last, self._found = int(control.shadows(-1)["newest"]), dict[str, Mapping[str, Any]]()
+        self._last, self._found = control.newest()["shadows"], dict[str, Mapping[str, Any]]()
 
     def join(self, decisions: Sequence[Decision]) -> list[Decision]:
         """The decisions with what is known of their shadows by now."""
-        told = self._control.shadows(self._last)
-        self._last = int(told["newest"])
-        self._found.update({str(row["decision_id"]): row for row in told["rows"]})
+        for row in self._control.shadows(self._last):
+            self._found[str(row["decision_id"])] = row
+            self._last = int(row["seq"])
         return [self._joined(decision) for decision in decisions]
 
 

@@ -15,15 +15,19 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from components.core.errors import PilotlineError, UserError
+from components.core.protocols import ArrivedLabel
 from components.core.publish import write_atomic
 from components.core.recipe import Recipe
 from components.serving.control import ServingState, read_state, write_state
-from components.serving.decision_log import newest_shadow, shadows_after
+from components.serving.decision_log import shadows_after
+from components.serving.decision_log.reading import labels_after
+from components.serving.decision_log.schema import connect
 from components.serving.scoring_service import ServiceConfig
 
 FOLDER, KEY, STATE, SERVICE, TRAINING_SET = "serving", "control.key", "state.json", "service.json", "training_set"
@@ -96,7 +100,7 @@ class Scoring:
                 state_path=str(places.folder / STATE), training_set=str(link),
             )  # fmt: skip
             if self._wanted is not None and _decides_alike(self._wanted, mine):
-                mine = replace(mine, instance=self._wanted.instance)
+                mine = replace(mine, instance=self._wanted.instance, run_id=self._wanted.run_id)
             self._wanted = mine
             write_atomic(places.folder / SERVICE, json.dumps(asdict(mine)))
             return mine
@@ -135,15 +139,31 @@ class Scoring:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def shadows(self, after: int) -> dict[str, Any]:
-        """What the canary answered to mirrored requests after this record; below 0 only which is the newest."""
-        log = self._places.log
-        if not log.exists():
-            return {"newest": 0, "rows": []}
-        if after < 0:
-            return {"newest": newest_shadow(log), "rows": []}
-        rows = shadows_after(log, after)
-        return {"newest": rows[-1]["seq"] if rows else after, "rows": rows}
+    def newest(self) -> dict[str, int]:
+        """Numbers of the newest records: {"decisions", "shadows"}."""
+        if not self._places.log.exists():
+            return {"decisions": 0, "shadows": 0}
+        with closing(connect(self._places.log)) as connection:
+            told = {row["name"]: row["seq"] for row in connection.execute("SELECT name, seq FROM sqlite_sequence")}
+        return {name: int(told.get(name, 0)) for name in ("decisions", "shadows")}
+
+    def shadows(self, after: int) -> list[dict[str, Any]]:
+        """What the canary answered to mirrored requests after this record, oldest first."""
+        return shadows_after(self._places.log, after) if self._places.log.exists() else []
+
+    def labels(self, after: int, decided_after: int) -> list[ArrivedLabel]:
+        """Labels that arrived after this record, for decisions made after that one.
+
+        A rollout hears of its own decisions alone: the log's run is that of whoever started the process.
+        """
+        if self._wanted is None:
+            return []
+        found = labels_after(self._places.log, self._wanted.run_id, after)
+        if not found:
+            return []
+        with closing(connect(self._places.log)) as connection:
+            asked = "SELECT id FROM decisions WHERE seq > ? AND id = ?"
+            return [one for one in found if connection.execute(asked, (decided_after, one.decision_id)).fetchone()]
 
     def _kept(self) -> ServiceConfig | None:
         path = self._places.folder / SERVICE

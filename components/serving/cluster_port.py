@@ -110,7 +110,12 @@ def _read(scoring: Scoring, path: str, query: dict[str, list[str]]) -> dict[str,
     if path == "/service":
         return scoring.health()
     if path == "/shadows":
-        return scoring.shadows(int(query["after"][0]))
+        return {"rows": scoring.shadows(int(query["after"][0]))}
+    if path == "/labels":
+        found = scoring.labels(int(query["after"][0]), int(query["decided_after"][0]))
+        return {"rows": [asdict(label) for label in found]}
+    if path == "/newest":
+        return scoring.newest()
     return None
 
 

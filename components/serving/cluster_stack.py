@@ -11,18 +11,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from components.core.engine_time import engine_time
 from components.core.errors import IntegrityError, UserError
-from components.core.protocols import Decision, GoldenRow, Served
+from components.core.protocols import ArrivedLabel, Decision, GoldenRow, Served
 from components.core.recipe import Recipe
-from components.serving.cluster import ConflictError
 from components.serving.cluster_arms import ClusterArm, mend_routes, patiently, sweep, taken_over
-from components.serving.cluster_client import Control, PodShadows, await_answering
+from components.serving.cluster_client import Control, HeldState, PodShadows, await_answering
 from components.serving.control import ARMS, CANARY, STABLE, ServingState
 from components.serving.golden import score_rows
 from components.serving.replica import ReplicaSpec
@@ -65,8 +64,10 @@ class ClusterStack:
         self._recipe, self._run_id, self._training_set = recipe, run_id, training_set
         self._replicas, self.router, self._control, self.url = replicas, router, control, scoring_url
         self._check, self._quiet = check, quiet_seconds
+        self._exit = ExitStack()
         self._changing = threading.RLock()  # the way back may be asked for from another thread
-        self._state = self._sent = ServingState()
+        self._held = HeldState(control)
+        self._decided = 0  # number of the last decision before this controller
         self._arms: dict[str, ClusterArm] = {}
         self._launched: dict[str, ClusterArm] = {}
         self._lives: dict[str, tuple[float, bool]] = {}
@@ -75,22 +76,27 @@ class ClusterStack:
         """Give the scoring service this run's settings, and take over what is served.
 
         Raises:
+            UserError: the namespace serves another model.
             TransientError: the scoring service, or the cluster's API, does not answer.
         """
-        if self._training_set is not None:
-            self._control.serve(self._recipe, self._run_id, self._training_set, self.router.url)
-        self._state = self._control.state()
-        self._arms = taken_over(self._state, self._recipe, self._replicas)
-        mend_routes(self.router, self._arms)
-        sweep(self._replicas, self._arms)
+        with ExitStack() as closing:
+            closing.callback(self._control.close)
+            closing.callback(self.router.close)
+            if self._training_set is not None:
+                self._control.serve(self._recipe, self._run_id, self._training_set, self.router.url)
+            self._held.read()
+            self._decided = self._control.newest()["decisions"]
+            self._arms = taken_over(self._state, self._recipe, self._replicas)
+            mend_routes(self.router, self._arms)
+            sweep(self._replicas, self._arms)
+            self._exit = closing.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close connections; replicas, route and scoring service go on serving."""
-        self.router.close()
-        self._control.close()
+        self._exit.close()
 
     def launch(self, arm: str, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> None:
         """Make a version's objects without waiting; `start` with the same arguments waits until it is ready.
@@ -158,7 +164,7 @@ class ClusterStack:
             asked = arm == STABLE and CANARY in self._state.arms and self._state.weight < 1.0
             values = {"weight": 0.0, "shadow": False} if arm == CANARY else {}
             left = {name: about for name, about in self._state.arms.items() if name != arm}
-            self._change(arms=left, **values)
+            self._held.change(arms=left, **values)
             time.sleep(self._patience if asked else self._quiet)
             self.router.set_arm(arm, None)
             ended = self._arms.pop(arm)
@@ -189,7 +195,7 @@ class ClusterStack:
         time.sleep(self._patience)
         with self._changing:
             self.router.set_arm(STABLE, new.replica.backend)
-            self._change(arms={STABLE: new.told(self._recipe)}, weight=0.0)
+            self._held.change(arms={STABLE: new.told(self._recipe)}, weight=0.0)
             self._arms = {STABLE: new.behind(STABLE)}
             self._lives.clear()
         time.sleep(self._quiet)
@@ -238,16 +244,16 @@ class ClusterStack:
             raise UserError(f"weight {percent}: no canary is being served; start one first")
         with self._changing:
             if not percent:
-                self._change(weight=0.0)
+                self._held.change(weight=0.0)
                 self.router.set_weights(ALL_ON_STABLE)
                 return
             self.router.set_weights({STABLE: 100 - percent, CANARY: percent})
-            self._change(weight=percent / 100)
+            self._held.change(weight=percent / 100)
 
     def set_shadow(self, on: bool) -> None:
         """Whether each decision that stable answers is also asked of the canary; in force when this returns."""
         with self._changing:
-            self._change(shadow=on)
+            self._held.change(shadow=on)
 
     def decide(
         self, rows: Sequence[Row], rate: float, stop: object = None, under_way: object = None
@@ -259,6 +265,10 @@ class ClusterStack:
         with engine_time("replay"):
             return replay(self.url, rows, rate, timeout, shadows, stop, under_way)
 
+    def labels(self, after: int) -> Sequence[ArrivedLabel]:
+        """Labels that callers gave after this number to decisions since this controller began."""
+        return self._control.labels(after, self._decided)
+
     def score_arm(self, arm: str, rows: Sequence[Row]) -> list[float | None]:
         """Scores of one arm through the gateway for exact features, None where it failed."""
         if arm not in self._arms:
@@ -266,6 +276,10 @@ class ClusterStack:
         with engine_time("replay"):
             timeout = self._recipe.serving.request_timeout_seconds
             return score_rows(self._arms[arm], self.router.url, rows, timeout)
+
+    @property
+    def _state(self) -> ServingState:
+        return self._held.state
 
     @property
     def _patience(self) -> float:
@@ -279,7 +293,7 @@ class ClusterStack:
             found.prove(golden, self.router.url, self._recipe.serving.request_timeout_seconds)
         told = found.told(self._recipe)
         if self._state.arms.get(arm) != told:
-            self._change(arms={**self._state.arms, arm: told})
+            self._held.change(arms={**self._state.arms, arm: told})
         return found.served
 
     def _route(self, arm: str, made: ClusterArm) -> None:
@@ -287,30 +301,8 @@ class ClusterStack:
         with self._changing:
             before = self._arms.get(arm)
             self.router.set_arm(arm, made.replica.backend)
-            self._change(arms={**self._state.arms, arm: made.told(self._recipe)})
+            self._held.change(arms={**self._state.arms, arm: made.told(self._recipe)})
             self._arms[arm] = made
             self._lives.pop(arm, None)
         if before is not None and before.name != made.name:
             before.replica.stop(lambda: 0)
-
-    def _change(self, **values: Any) -> None:
-        """Bring a changed state into force at the scoring service, and read it back."""
-        with self._changing:
-            try:
-                self._put(**values)
-            except ConflictError:
-                if self._control.state() != self._sent:
-                    raise
-                self._state = self._sent  # an earlier change of ours arrived after all, its answer was lost
-                self._put(**values)
-            self._control.await_in_force(self._state)
-
-    def _put(self, **values: Any) -> None:
-        changed = replace(self._state, **values, generation=self._state.generation + 1)
-        before, self._sent = self._sent, changed
-        try:
-            self._control.put_state(changed)
-        except ConflictError:
-            self._sent = before
-            raise
-        self._state = changed

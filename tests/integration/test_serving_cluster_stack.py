@@ -285,6 +285,8 @@ def test_the_control_port_takes_nothing_without_the_key_and_nothing_that_is_no_s
     """Health alone is told without the key; what does not fit is a 4xx, and changes nothing."""
     url = cluster.recipe().serving.cluster.control_url
     key = (cluster.home.root / "serving" / "control.key").read_text()
+    with cluster.stack() as stack:
+        stack.set_shadow(False)
     before = cluster.state
     mine = {"authorization": f"Bearer {key}"}
     state = {"generation": before.generation + 1, "weight": 2.0, "shadow": False, "arms": {}}
