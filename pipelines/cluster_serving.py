@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from components.core.errors import TransientError, UserError
 from components.core.publish import write_atomic
+from pipelines.cluster_placement import cluster_of, longest_seconds
 
 if TYPE_CHECKING:
     from components.core.home import Home
     from components.core.recipe import Recipe
     from components.serving.cluster_client import Control
     from components.serving.cluster_stack import ClusterStack
-    from components.serving.replicas.manifests import ClusterServing
     from components.serving.router.gateway import HttpRoute
 
     Check = Callable[[Path], None]
@@ -85,57 +85,6 @@ def stack_of(
     )
 
 
-def cluster_of(recipe: Recipe, home: Home) -> ClusterServing:
-    """The cluster's side of every replica: placement from the pool that training lands on, or serving.cluster's own.
-
-    Raises:
-        UserError: no such pool, more GPUs than a node has, or the home is not on the share that pods mount.
-    """
-    from components.core.image import IMAGE
-    from components.serving.replicas.manifests import ClusterServing, Placement
-    from components.training.backends.pools import pool_for
-
-    asked, resources = recipe.serving.cluster, recipe.resources
-    chosen = resources.model_copy(update={"accelerator": asked.accelerator}) if asked.accelerator else resources
-    pool = pool_for(chosen)
-    gpus = (asked.gpus or 1) if pool.has_gpus else 0
-    if asked.gpus and not pool.has_gpus:
-        raise UserError(f"serving.cluster.gpus {asked.gpus}: pool {pool.name} has none; name another accelerator")
-    if gpus > pool.gpus_per_node and pool.has_gpus:
-        raise UserError(f"serving.cluster.gpus {gpus}: a node of pool {pool.name} has {pool.gpus_per_node}; take fewer")
-    if asked.most_replicas < asked.replicas:
-        raise UserError(f"serving.cluster.most_replicas {asked.most_replicas}: less than replicas {asked.replicas}")
-    if not home.root.is_relative_to(pool.volume.mount):
-        raise UserError(
-            f"home {home.root}: serving.backend kubernetes reads models from the share {pool.volume.claim}, mounted at "
-            f"{pool.volume.mount}; run with --home {pool.volume.mount}, or name your mount in resources.pool.volume"
-        )
-    units = gpus or 1
-    place = Placement(
-        gpus=gpus,
-        cpu=str(pool.cpu_per_gpu * units),
-        memory=f"{pool.host_memory_gib_per_gpu * units}Gi",
-        shm=f"{pool.shm_gib_per_gpu * units}Gi",
-        resource=pool.resource or "nvidia.com/gpu",
-        node_selector=pool.node_selector,
-        tolerations=[{key: value for key, value in one.model_dump().items() if value} for one in pool.tolerations],
-    )
-    return ClusterServing(
-        namespace=asked.namespace,
-        image=asked.image,
-        tools_image=IMAGE,
-        claim=pool.volume.claim,
-        mount=pool.volume.mount,
-        placement=place,
-        longest_request_seconds=_longest_seconds(recipe),
-        replicas=asked.replicas,
-        most_replicas=asked.most_replicas,
-        waiting_per_replica=asked.waiting_per_replica,
-        autoscaler=asked.autoscaler,
-        prometheus_url=asked.prometheus_url,
-    )
-
-
 def settle(home: Home, recipe: Recipe, api: Any = None) -> str:
     """Make the ledger's champion the one version that answers in the cluster; one line on what was done.
 
@@ -164,6 +113,23 @@ def settle(home: Home, recipe: Recipe, api: Any = None) -> str:
         with open_cluster(served.recipe, home, served.run_id, served.training_set, api) as stack:
             stack.settle(served.model_dir, served.version, served.digest, served.golden)
     return f"version {served.version} of {name} answers in the cluster, alone"
+
+
+def settle_champion(home: Home, name: str = "") -> str:
+    """As `settle`, by the recipe of the champion itself, for whoever changed it outside of a run.
+
+    Raises:
+        UserError: nothing is champion, several models are and none is named, or it is not served in a cluster.
+    """
+    from pipelines.serving_versions import champion_of, servable
+
+    recipe = servable(home, *champion_of(home, name)).recipe
+    if recipe.serving.backend != "kubernetes":
+        raise UserError(
+            f"{recipe.model.name} is served by this machine (serving.backend local); `pilotline serve up` follows the "
+            "ledger by itself"
+        )
+    return settle(home, recipe)
 
 
 def settle_after(home: Home, run_id: str, recipe: Recipe) -> None:
@@ -244,15 +210,7 @@ def _router(recipe: Recipe, client: Any) -> HttpRoute:
     names = recipe.serving.cluster
     where = (names.namespace, names.gateway, names.listener)
     url = names.gateway_url or patiently(lambda: gateway_url(client, *where))
-    return HttpRoute(client, names.namespace, names.route, url, _longest_seconds(recipe))
-
-
-def _longest_seconds(recipe: Recipe) -> float:
-    """Of a request through the gateway: a live stream, whose first byte may take as long as a decision.
-
-    A decision itself is bounded by the scoring service.
-    """
-    return recipe.serving.request_timeout_seconds + recipe.serving.stream_seconds
+    return HttpRoute(client, names.namespace, names.route, url, longest_seconds(recipe))
 
 
 def _champion(home: Home, name: str) -> tuple[str, str] | None:

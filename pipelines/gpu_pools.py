@@ -18,6 +18,7 @@ from components.core.recipe import Recipe, Resources, Training
 from components.training.backends.launch import Placement, place, placement
 from components.training.backends.pools import DEFAULT_POOL, Pool, Secret, pool_for, pools
 from components.training.backends.trainjob_spec import PRIORITY_LABEL, QUEUE_LABEL, SHARED_MEMORY, TOPOLOGY_ANNOTATION
+from pipelines.cluster_placement import placement_of
 
 if TYPE_CHECKING:
     from kfp import dsl
@@ -133,6 +134,8 @@ def for_cluster(recipe: Recipe, profile: str) -> Recipe:
         chosen = chosen.model_copy(update={"accelerator": pool.name, "pools": "", "pool": settings})
     found = recipe.model_copy(update={"resources": chosen})
     placement(found)
+    if found.serving.backend == "kubernetes":
+        placement_of(found)
     return found
 
 

@@ -22,6 +22,9 @@ def add_serve_verbs(serve: Any, verb: Verb, show: Printer) -> None:
     up.add_argument("--port", type=int, default=0, help="on 127.0.0.1; default serving.port, else a free one")
     verb(serve, "status", "what is served, and whether it is ready", _status(show))
     verb(serve, "down", "drain and end it", _down(show))
+    settle = verb(serve, "settle", "in a cluster: the champion alone answers, after approve, promote or rollback",
+                  _settle(show))  # fmt: skip
+    settle.add_argument("--name", default="", metavar="MODEL", help="where several models have champions")
 
 
 def add_score_verb(verbs: Any, verb: Verb, show: Printer) -> None:
@@ -59,6 +62,17 @@ def _down(show: Printer) -> Callable[[argparse.Namespace], int]:
 
         found = down(Home.at(args.home))
         show(args, found, f"down: ended process {found['ended']}" if found["ended"] else "down: nothing was up")
+        return 0
+
+    return call
+
+
+def _settle(show: Printer) -> Callable[[argparse.Namespace], int]:
+    def call(args: argparse.Namespace) -> int:
+        from pipelines.cluster_serving import settle_champion
+
+        said = settle_champion(Home.at(args.home), args.name)
+        show(args, {"settled": said}, said)
         return 0
 
     return call

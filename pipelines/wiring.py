@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from components.core.errors import UserError
 from pipelines.generators import GENERATORS
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ def open_stack(step: StepRun, engine: str, training_set: Path) -> Iterator[Servi
     if step.recipe.serving.backend == "kubernetes":
         from pipelines.cluster_serving import open_cluster
 
+        if engine == "reference":
+            raise UserError(
+                'engine reference: a cluster serves by vLLM; use --engine vllm, or serving.backend = "local"'
+            )
         with open_cluster(step.recipe, step.home, step.run_id, training_set) as cluster:
             step.say([f"serving in the cluster, namespace {step.recipe.serving.cluster.namespace}"])
             yield cluster
