@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -23,13 +24,15 @@ from components.core.home import Home
 from components.core.ledger import Ledger
 from components.core.paths import PROJECT_ROOT
 from components.core.processes import free_port, wait_until
+from components.core.protocols import Decision, GoldenRow
 from components.core.publish import publishing
 from components.core.recipe import Recipe
 from components.core.records import Evidence, ModelVersionRef, RolloutReport, SplitRef, TrainingSetRef
 from components.models.files import model_digest
 from components.rollout.rollout import roll_out
 from components.serving.cluster_stack import ClusterStack
-from components.serving.control import ServingState, read_state
+from components.serving.control import ARMS, ServingState, read_state
+from components.serving.load import Drive
 from components.serving.replicas.kubernetes import KubernetesReplicas
 from pipelines.cluster_serving import stack_of
 from tests.fakes.fake_gateway import FakeGateway
@@ -39,6 +42,7 @@ from tests.fakes.kubernetes_api import KubernetesApi, Object
 from tests.fakes.serving_case import expected_score, make_shell, rows, tiny_recipe
 
 NAMESPACE, ROUTE = "serving", ("gateway.networking.k8s.io/v1", "httproutes", "pilotline-model")
+ROW: dict[str, Any] = {"features": {"count": 3.0, "rate": 0.2}, "text": "my card"}
 ROLLOUT: dict[str, Any] = {
     "golden_requests": 8, "shadow_requests": 0, "steps": [50], "min_canary_requests": 30,
     "requests_per_second": 40.0, "deadline_seconds": 60.0, "error_margin": 0.2, "latency_ratio": 20.0,
@@ -99,6 +103,23 @@ class Cluster:
         """A recipe that serves here."""
         return recipe_for(self.root, self.ports, **rollout)
 
+    def version(self, version: str) -> tuple[Path, str, str, GoldenRow]:
+        """What a stack's `start` wants of a version: a model of its own, and the score that was registered for it."""
+        model = self.root / f"model-{version}"
+        if not model.exists():
+            make_shell(model, note=version)
+        score = expected_score(model, ROW)
+        return model, version, model_digest(model), GoldenRow(ROW["features"], ROW["text"], score, 0.001)
+
+    def clear(self) -> None:
+        """Nothing is served, nothing fails."""
+        self.api.faults.clear()
+        self.kubelet.faults.clear()
+        with self.stack() as stack:
+            for arm in reversed(ARMS):
+                stack.stop(arm)
+        assert self.deployments() == []
+
     def stack(self, recipe: Recipe | None = None) -> ClusterStack:
         """A controller's stack on this cluster, as the pipeline opens it; not entered."""
         return open_here(recipe or self.recipe(), self.home, self.root, self.api.client())
@@ -151,6 +172,21 @@ def open_cluster_case(root: Path) -> Iterator[Cluster]:
         stack.callback(found.end_pod)
         found.start_pod()
         yield found
+
+
+@contextmanager
+def users(stack: ClusterStack) -> Iterator[list[Decision]]:
+    """Callers at 30 requests a second while the block runs; their decisions afterwards."""
+    decisions: list[Decision] = []
+    over = threading.Event()
+    drive = Drive(stack.url, rows(3000), 30.0, 5.0, lambda _: over.is_set())
+    thread = threading.Thread(target=lambda: decisions.extend(drive.run()))
+    thread.start()
+    try:
+        yield decisions
+    finally:
+        over.set()
+        thread.join()
 
 
 def publish_versions(root: Path) -> None:

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import http.client
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from components.core.errors import IntegrityError, PilotlineError, PolicyRefusal, TransientError, UserError
+from components.core.errors import PilotlineError, TransientError
 from components.core.protocols import GoldenRow
 from components.models.files import model_digest
 from components.serving.cluster import ConflictError
-from components.serving.cluster_stack import ClusterStack
 from components.serving.control import ARMS, CANARY, STABLE
 from components.serving.load import Drive
 from components.serving.router.gateway_rules import Split, rules_of, split_of
 from components.serving.router.interface import Backend
-from pipelines.cluster_serving import control_of, to_stable
-from tests.fakes.cluster_case import NAMESPACE, ROUTE, Cluster, open_cluster_case
-from tests.fakes.serving_case import expected_score, make_shell, rows
-
-ROW = {"features": {"count": 3.0, "rate": 0.2}, "text": "my card"}
+from pipelines.cluster_serving import to_stable
+from tests.fakes.cluster_case import NAMESPACE, ROUTE, ROW, Cluster, open_cluster_case, users
+from tests.fakes.serving_case import expected_score, rows
 
 
 @pytest.fixture(scope="module")
@@ -41,47 +33,18 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def cluster(whole: Cluster) -> Iterator[Cluster]:
     """Nothing is served when a test begins."""
     yield whole
-    whole.api.faults.clear()
-    whole.kubelet.faults.clear()
-    with whole.stack() as stack:
-        for arm in reversed(ARMS):
-            stack.stop(arm)
-    assert whole.deployments() == []
-
-
-def _version(cluster: Cluster, version: str, shift: float = 0.0) -> tuple[Path, str, str, GoldenRow]:
-    """What `start` wants of a version: a model of its own, and the score that was registered for it."""
-    model = cluster.root / f"model-{version}"
-    if not model.exists():
-        make_shell(model, note=version)
-    golden = GoldenRow(ROW["features"], str(ROW["text"]), expected_score(model, ROW) + shift, 0.001)  # type: ignore[arg-type]
-    return model, version, model_digest(model), golden
-
-
-@contextmanager
-def _users(stack: ClusterStack) -> Iterator[list[Any]]:
-    """Callers at 30 requests a second while the block runs; their decisions afterwards."""
-    decisions: list[Any] = []
-    over = threading.Event()
-    drive = Drive(stack.url, rows(3000), 30.0, 5.0, lambda _: over.is_set())
-    thread = threading.Thread(target=lambda: decisions.extend(drive.run()))
-    thread.start()
-    try:
-        yield decisions
-    finally:
-        over.set()
-        thread.join()
+    whole.clear()
 
 
 def test_the_next_controller_adopts_what_runs_and_asks_todays_golden_request(cluster: Cluster) -> None:
     """The same Deployment, nothing restarted; another golden row is asked through the gateway, and one that does not
     hold is refused."""
     with cluster.stack() as stack:
-        stack.start(STABLE, *_version(cluster, "1"))
+        stack.start(STABLE, *cluster.version("1"))
     before = cluster.api.list("apps/v1", "deployments", NAMESPACE)[0]["metadata"]["uid"]
     with cluster.stack() as stack:
         assert stack.alive(STABLE)
-        model, version, digest, golden = _version(cluster, "1")
+        model, version, digest, golden = cluster.version("1")
         other = {"features": {"count": 50.0, "rate": 0.1}, "text": "late fees"}
         asked = GoldenRow(other["features"], str(other["text"]), expected_score(model, other), 0.001)  # type: ignore[arg-type]
         assert stack.start(STABLE, model, version, digest, asked).version == "1"
@@ -95,10 +58,10 @@ def test_a_new_champion_takes_over_under_traffic_without_a_failed_request(cluste
     """`settle` starts it beside the old one, moves draws and route, and ends the old one; all answers are from the one
     or the other, and in the end from the new one alone."""
     with cluster.stack() as stack:
-        stack.start(STABLE, *_version(cluster, "1"))
-        with _users(stack) as decisions:
+        stack.start(STABLE, *cluster.version("1"))
+        with users(stack) as decisions:
             stack.decide(rows(3), 30.0)
-            stack.settle(*_version(cluster, "2"))
+            stack.settle(*cluster.version("2"))
             time.sleep(0.5)
     assert {one.status for one in decisions} == {"ok"}
     assert {one.model_version for one in decisions} == {"1", "2"}
@@ -107,16 +70,17 @@ def test_a_new_champion_takes_over_under_traffic_without_a_failed_request(cluste
     assert len(cluster.deployments()) == 1
 
 
+@pytest.mark.full
 def test_a_canary_that_became_champion_becomes_stable_without_a_start(cluster: Cluster) -> None:
     """The Deployment that passed the rollout is the one that stays."""
     with cluster.stack() as stack:
-        stack.start(STABLE, *_version(cluster, "1"))
-        stack.start(CANARY, *_version(cluster, "2"))
+        stack.start(STABLE, *cluster.version("1"))
+        stack.start(CANARY, *cluster.version("2"))
         stack.set_weight(100)
         passed = {one["metadata"]["name"]: one["metadata"]["uid"]
                   for one in cluster.api.list("apps/v1", "deployments", NAMESPACE)}  # fmt: skip
-        with _users(stack) as decisions:
-            stack.settle(*_version(cluster, "2"))
+        with users(stack) as decisions:
+            stack.settle(*cluster.version("2"))
             time.sleep(0.5)
         assert {one.status for one in decisions} == {"ok"}
         assert {one.model_version for one in decisions} == {"2"}
@@ -129,20 +93,21 @@ def test_a_canary_that_became_champion_becomes_stable_without_a_start(cluster: C
 def test_a_candidate_that_nobody_promoted_loses_its_traffic_when_the_cluster_is_settled(cluster: Cluster) -> None:
     """It had every draw; the champion answers again, the candidate's Deployment is gone."""
     with cluster.stack() as stack:
-        stack.start(STABLE, *_version(cluster, "1"))
-        stack.start(CANARY, *_version(cluster, "2"))
+        stack.start(STABLE, *cluster.version("1"))
+        stack.start(CANARY, *cluster.version("2"))
         stack.set_weight(100)
     with cluster.stack() as stack:
-        stack.settle(*_version(cluster, "1"))
+        stack.settle(*cluster.version("1"))
         assert {one.model_version for one in stack.decide(rows(10), 50.0)} == {"1"}
     assert len(cluster.deployments()) == 1
 
 
+@pytest.mark.full
 def test_what_a_controller_left_that_died_before_it_was_routed_is_removed(cluster: Cluster) -> None:
     """A Deployment that no arm names holds a GPU, and an arm of the route that the state does not know has no place."""
     with cluster.stack() as stack:
-        stack.start(STABLE, *_version(cluster, "1"))
-        stack.launch(CANARY, *_version(cluster, "2"))
+        stack.start(STABLE, *cluster.version("1"))
+        stack.launch(CANARY, *cluster.version("2"))
         stack.router.set_arm(CANARY, Backend("m-nobody", 8000))
     assert len(cluster.deployments()) == 2
     with cluster.stack() as stack:
@@ -157,9 +122,9 @@ def test_what_a_controller_left_that_died_before_it_was_routed_is_removed(cluste
 def test_a_stale_controller_changes_nothing(cluster: Cluster) -> None:
     """Paused while another took over: its next change is in conflict, draws and route stay as the other set them."""
     with cluster.stack() as stale:
-        stale.start(STABLE, *_version(cluster, "1"))
+        stale.start(STABLE, *cluster.version("1"))
         with cluster.stack() as stack:
-            stack.start(CANARY, *_version(cluster, "2"))
+            stack.start(CANARY, *cluster.version("2"))
             stack.set_weight(30)
             for act in (lambda: stale.set_weight(0), lambda: stale.set_shadow(True), lambda: stale.stop(STABLE)):
                 with pytest.raises(ConflictError, match="another controller"):
@@ -172,8 +137,8 @@ def test_a_stale_controller_changes_nothing(cluster: Cluster) -> None:
 def test_a_state_that_names_another_version_than_the_route_never_answers_from_it(cluster: Cluster) -> None:
     """Somebody moves the route's arm to another version's Service: requests fail, none is answered as version 1."""
     with cluster.stack() as stack:
-        stack.start(STABLE, *_version(cluster, "1"))
-        stack.start(CANARY, *_version(cluster, "2"))
+        stack.start(STABLE, *cluster.version("1"))
+        stack.start(CANARY, *cluster.version("2"))
         other = stack._arms[CANARY].replica.backend
         moved = rules_of(Split({STABLE: other, CANARY: other}, {STABLE: 100, CANARY: 0}), 5.0)
         before = cluster.route["spec"]["rules"]
@@ -187,8 +152,8 @@ def test_a_state_that_names_another_version_than_the_route_never_answers_from_it
 def test_the_way_back_sets_the_draws_also_where_the_clusters_api_is_away(cluster: Cluster) -> None:
     """Users are on stable at once; that the gateway's weights are not is said."""
     with cluster.stack() as stack:
-        stack.start(STABLE, *_version(cluster, "1"))
-        stack.start(CANARY, *_version(cluster, "2"))
+        stack.start(STABLE, *cluster.version("1"))
+        stack.start(CANARY, *cluster.version("2"))
         stack.set_weight(50)
         cluster.api.fail("GET PATCH", "/httproutes/", 503, times=1000)
         found = cluster.route
@@ -206,7 +171,7 @@ def test_the_way_back_sets_the_draws_also_where_the_clusters_api_is_away(cluster
 def test_an_api_server_that_stumbles_does_not_kill_a_replica(cluster: Cluster) -> None:
     """503 on two looks at its Deployment; one that stays away says nothing about it."""
     with cluster.stack() as stack:
-        stack.start(STABLE, *_version(cluster, "1"))
+        stack.start(STABLE, *cluster.version("1"))
         cluster.api.fail("GET", "/deployments/", 503, times=2)
         assert stack.alive(STABLE)
         stack._lives.clear()
@@ -216,11 +181,12 @@ def test_an_api_server_that_stumbles_does_not_kill_a_replica(cluster: Cluster) -
         cluster.api.faults.clear()
 
 
+@pytest.mark.full
 def test_a_pod_that_comes_back_serves_what_was_served(cluster: Cluster) -> None:
     """The scoring service's pod is replaced: arms, weight and generation are those of before."""
     with cluster.stack() as stack:
-        stack.start(STABLE, *_version(cluster, "1"))
-        stack.start(CANARY, *_version(cluster, "2"))
+        stack.start(STABLE, *cluster.version("1"))
+        stack.start(CANARY, *cluster.version("2"))
         stack.set_weight(40)
         before = cluster.state
         cluster.end_pod()
@@ -230,11 +196,12 @@ def test_a_pod_that_comes_back_serves_what_was_served(cluster: Cluster) -> None:
         assert {one.status for one in stack.decide(rows(5), 50.0)} == {"ok"}
 
 
+@pytest.mark.full
 def test_a_dead_controllers_traffic_goes_back_to_a_stable_that_lives(cluster: Cluster) -> None:
     """From outside of any rollout; where stable does not live no traffic is sent to it, and that is said."""
     with cluster.stack() as stack:
-        stack.start(STABLE, *_version(cluster, "1"))
-        stack.start(CANARY, *_version(cluster, "2"))
+        stack.start(STABLE, *cluster.version("1"))
+        stack.start(CANARY, *cluster.version("2"))
         stack.set_weight(50)
     said = to_stable(cluster.home, cluster.recipe(), first=False, api=cluster.api.client())
     assert "version 1 alone" in said
@@ -251,61 +218,14 @@ def test_a_replica_ended_while_it_starts_says_so_at_once(cluster: Cluster) -> No
     with cluster.stack() as stack:
         for end in (lambda: stack.stop(CANARY), lambda: cluster.api.delete(
                 "apps/v1", "deployments", cluster.deployments()[0], NAMESPACE)):  # fmt: skip
-            stack.launch(CANARY, *_version(cluster, "3"))
+            stack.launch(CANARY, *cluster.version("3"))
             timer = threading.Timer(1.0, end)
             timer.start()
             began = time.monotonic()
             with pytest.raises(TransientError, match="before it was ready"):
-                stack.start(CANARY, *_version(cluster, "3"))
+                stack.start(CANARY, *cluster.version("3"))
             timer.join()
             assert time.monotonic() - began < 15  # of 30
-
-
-def test_what_cannot_be_served_here_is_refused_in_one_line(cluster: Cluster, tmp_path: Path) -> None:
-    """Another model in the namespace, a version without a registered score, a home off the share, an unknown key."""
-    with cluster.stack() as stack:
-        model, version, digest, _ = _version(cluster, "1")
-        with pytest.raises(IntegrityError, match="no score of it was registered"):
-            stack.start(STABLE, model, version, digest, None)
-        stack.start(STABLE, *_version(cluster, "1"))
-    recipe = cluster.recipe()
-    other = recipe.model_copy(update={"model": recipe.model.model_copy(update={"name": "other"})})
-    with pytest.raises(UserError, match="serves model tiny as stable"), cluster.stack(other):
-        pass
-    away = replace(cluster.home, root=tmp_path)
-    with pytest.raises(UserError, match="the scoring service has not run on this home"):
-        control_of(recipe, away)
-    (tmp_path / "serving").mkdir()
-    (tmp_path / "serving" / "control.key").write_text("k" * 64)
-    with closing(control_of(recipe, away)) as control, pytest.raises(PolicyRefusal, match="mount the same home"):
-        control.state()
-
-
-def test_the_control_port_takes_nothing_without_the_key_and_nothing_that_is_no_state(cluster: Cluster) -> None:
-    """Health alone is told without the key; what does not fit is a 4xx, and changes nothing."""
-    url = cluster.recipe().serving.cluster.control_url
-    key = (cluster.home.root / "serving" / "control.key").read_text()
-    with cluster.stack() as stack:
-        stack.set_shadow(False)
-    before = cluster.state
-    mine = {"authorization": f"Bearer {key}"}
-    state = {"generation": before.generation + 1, "weight": 2.0, "shadow": False, "arms": {}}
-    with httpx.Client(base_url=url, trust_env=False) as client:
-        assert client.get("/healthz").status_code == 200
-        for headers in ({}, {"authorization": "Bearer"}, {"authorization": f"Bearer {key[:-1]}x"}):
-            assert client.get("/state", headers=headers).status_code == 401
-            assert client.put("/state", headers=headers, json={}).status_code == 401
-        bodies: list[Any] = [{}, [], 3, {"state": 1, "after": 0}, {"state": state, "after": before.generation}]
-        for body in bodies:
-            assert client.put("/state", headers=mine, json=body).status_code == 422, body
-        assert client.put("/state", headers=mine, content=b"{").status_code == 422
-        assert client.put("/service", headers=mine, json={"recipe": "{}"}).status_code == 422
-        assert client.get("/../state.json", headers=mine).status_code == 404
-        assert client.get("/shadows?after=x", headers=mine).status_code == 422
-    with closing(http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)) as raw:
-        raw.request("PUT", "/state", headers=mine | {"content-length": "99999999"})
-        assert raw.getresponse().status == 413
-    assert cluster.state == before
 
 
 def test_an_error_of_the_stack_is_one_of_ours(cluster: Cluster) -> None:
