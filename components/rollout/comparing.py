@@ -10,12 +10,12 @@ from components.core.errors import TransientError
 from components.rollout import states
 from components.rollout.labels import labelled
 from components.rollout.observations import Observation
+from components.rollout.sentinel import Sentinel
 from components.rollout.stages import Stages
 from components.rollout.traffic import Look
 from components.rollout.verdict import CONTINUE, FAIL, INCONCLUSIVE, Judge, Verdict
 
 SENTINEL_SECONDS = 5.0  # how often a canary under traffic is asked a few golden rows again
-SENTINEL_ROWS = 4
 MEMORY_SECONDS = 30.0  # how often the evidence is kept within a stage
 
 
@@ -26,7 +26,7 @@ class Comparison:
         """The judge has its baseline; `remember` keeps its memory, now and then."""
         self._stages, self._judge, self._remember = stages, judge, remember
         self._stack, self._traffic, self._rollout = stages.stack, stages.traffic, stages.recipe.rollout
-        self._sentinel_at, self._kept_at = 0, stages.traffic.seconds
+        self._sentinel, self._kept_at = Sentinel(stages, judge), stages.traffic.seconds
         self._labels = self._newest_label()
 
     def skip(self, state: str, weight: int) -> None:
@@ -61,12 +61,13 @@ class Comparison:
             for seen in fresh:
                 judge.add(seen)
             self._check_alive()
+            self._sentinel.hear()
             elapsed = traffic.seconds - began
             ends = decide(elapsed)
             if not ends and began + elapsed - asked >= SENTINEL_SECONDS:
                 asked = began + elapsed
                 traffic.note(judge.stage, verdict.why)
-                self._sentinel()
+                self._sentinel.ask()
                 self._hear_labels()
                 self._keep()
             return ends
@@ -134,15 +135,3 @@ class Comparison:
             self._judge.object(FAIL, "alive", "the canary's replica died")
         elif not self._stack.alive("stable"):
             self._judge.object(INCONCLUSIVE, "stable", "stable's replica died")
-
-    def _sentinel(self) -> None:
-        """A few golden rows again, in turn: a canary may be well at first and then wrong.
-
-        Answers that do not come are left to the statistics, which compare them with stable's.
-        """
-        every = self._stages.golden_rows
-        rows = [every[(self._sentinel_at + step) % len(every)] for step in range(SENTINEL_ROWS)]
-        self._sentinel_at += SENTINEL_ROWS
-        _, parity = self._stages.ask_golden("canary", rows, self._judge.stage)
-        if parity.outcome == "fail":
-            self._judge.object(FAIL, parity.rule, parity.reason)

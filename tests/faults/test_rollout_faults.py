@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 
 import pytest
 
@@ -115,6 +116,27 @@ def test_a_stack_that_dies_with_its_canary_is_the_canarys_doing(tmp_path):
     report = make_case(tmp_path).run(Dragged())
     assert report.outcome == "rolled_back"
     assert "alive" in report.reason
+
+
+def test_a_canary_that_answers_no_golden_row_any_more_does_not_keep_the_verdict_waiting(tmp_path):
+    """Well, then failing, and deaf to the rows asked beside the traffic: rolled back while that asking still waits."""
+    released, waited = threading.Event(), []
+
+    class Deaf(FakeServing):
+        def score_arm(self, arm, rows):
+            if arm == "canary" and self.weight:
+                waited.append(released.wait(60))
+            return super().score_arm(arm, rows)
+
+    case = make_case(tmp_path, shadow_requests=0, min_canary_requests=10_000)
+    report = case.run(Deaf({"canary": Behaviour(error_rate=1.0, healthy_requests=400)}))
+    asked = [thread for thread in threading.enumerate() if thread.name == "rollout-sentinel"]
+    assert report.outcome == "rolled_back"
+    assert {rule.rule for rule in report.rules if rule.outcome == "fail"} & {"errors", "failures_in_a_row"}
+    assert len(asked) == 1, "one asking at a time, and it still waits"
+    assert waited == []
+    released.set()
+    asked[0].join(10)
 
 
 def test_a_stack_that_ignores_stop_is_judged_on_everything_at_the_end(tmp_path):

@@ -188,7 +188,7 @@ def test_a_single_metric_between_equal_arms_reaches_20_in_at_most_one_of_twenty_
 @pytest.mark.full
 @pytest.mark.parametrize(("row", "weight"), CELLS, ids=NAMES)
 def test_the_table_of_the_design_is_reached_within_a_factor_of_1_3(row, weight):
-    """Medians of 100 runs a cell (40 where minutes pass), all aborts but by chance; half a second for looks and latency."""
+    """Medians of 100 runs a cell (40 where minutes pass), all aborts but by chance; half a second for looks."""
     runs = 40 if row.seconds[weight][0] > 200 else 100
     measured = measure(row, weight, runs)
     print(
