@@ -42,12 +42,12 @@ TOLERANT = {
     "score_shift": 0.1, "slo_p95_ms": 60_000.0, "deadline_seconds": 150.0,
 }  # fmt: skip
 GOOD = TOLERANT | {"shadow_requests": 60, "steps": [10, 50], "min_canary_requests": 30, "latency_ratio": 20.0,
-                   "alpha": 0.1}  # fmt: skip
-ENDLESS = GOOD | {"shadow_requests": 0, "steps": [50], "min_canary_requests": 100_000}
+                   "alpha": 0.1, "extend_seconds": 150.0}  # fmt: skip
+ENDLESS = GOOD | {"shadow_requests": 0, "steps": [50], "min_canary_requests": 100_000, "latency_ratio": 1000.0}
 BAD = TOLERANT | {"shadow_requests": 0, "steps": [50], "min_canary_requests": 100_000, "latency_ratio": 3.0}
 PROBES = 1 + WARM_UP_REQUESTS + 1 + GOLDEN  # what a canary is asked before traffic: ready, warm, golden, golden set
 ERRORS, SLOW = {"errors", "failures_in_a_row"}, {"latency_p50", "latency_p95"}
-ABORTED_WITHIN = 30.0  # seconds, of a busy machine too
+ABORTED_WITHIN = 15.0  # seconds, of a busy machine too; alone it is one to five
 CALLER_RATE = 5.0
 
 
@@ -82,8 +82,7 @@ def rolled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rolled]:
         with Caller(stack.url, pair.rows, CALLER_RATE, 21.0) as caller:
             report = pair.roll_out(stack, recipe, "run-1")
             wait_until(lambda: report.outcome != "passed" or caller.answered(1.0) >= 40, 60.0)
-        time.sleep(0.2)  # the log is written behind the answer
-        log = read_decisions(stack.decision_log, "run-1")
+        log = logged(stack, set(), report.requests + len(caller.decisions))
         yield Rolled(pair, stack, report, caller, log, everything)
 
 
@@ -104,14 +103,13 @@ def test_observed_shares_are_within_binomial_error_of_the_weights(rolled: Rolled
     for row in sorted(rolled.log, key=lambda row: row["id"]):  # an id begins with its time
         drawn.setdefault(row["weight"], []).append(row["drawn"] == "canary")
     assert list(drawn) == [0.0, 0.1, 0.5, 1.0]
-    intervals = {}
     for weight, canary in drawn.items():
         found = binomtest(sum(canary), len(canary), weight)
-        intervals[weight] = found.proportion_ci(0.999)
-        print(f"weight {weight:.0%}: {sum(canary)} of {len(canary)}, p {found.pvalue:.3f}")
+        low, high = found.proportion_ci(0.95)
+        print(f"weight {weight:.0%}: {sum(canary)} of {len(canary)}, {low:.3f} to {high:.3f}, p {found.pvalue:.3f}")
         assert found.pvalue > 1e-4, (weight, sum(canary), len(canary))
-    assert intervals[0.0].high < intervals[0.1].low < intervals[0.1].high < intervals[0.5].low
-    assert intervals[0.5].high < intervals[1.0].low
+        others = set(drawn) - {weight}
+        assert all(binomtest(sum(canary), len(canary), other).pvalue < 1e-4 for other in others), "too few to tell"
 
 
 def test_callers_log_and_models_agree_who_answered(rolled: Rolled) -> None:
@@ -220,9 +218,9 @@ BAD_CANARIES = {
 
 def _rolled_out(rolled: Rolled, stack: LocalStack, name: str, recipe: Recipe, registered: str) -> Ended:
     """Version 2 beside version 1 on this stack, to its end; afterwards stable alone answers."""
-    before = {row["id"] for row in logged(stack)}
+    before = {row["id"] for row in read_decisions(stack.decision_log)} if stack.decision_log.exists() else set()
     report = rolled.pair.roll_out(stack, recipe, name.replace(" ", "-"), registered)
-    ended = Ended(report, [row for row in logged(stack) if row["id"] not in before])
+    ended = Ended(report, logged(stack, before, report.requests))
     ended.told(name)
     assert len(ended.log) == report.requests
     assert stack.router.weights() == {"stable": 100, "canary": 0}
@@ -325,7 +323,7 @@ def test_a_killed_vllm_at_half_the_traffic_costs_nobody_a_request(rolled: Rolled
         after = len(caller.decisions)
         wait_until(lambda: len(caller.decisions) >= after + 15, 30.0)
     known = {row["id"] for row in rolled.log}
-    ended = Ended(report, [row for row in logged(stack) if row["id"] not in known])
+    ended = Ended(report, logged(stack, known, report.requests + len(caller.decisions)))
     ended.told(f"is killed (0 % after {seconds[0]:.2f} s)")
     ended.aborted_by({"alive"})
     ended.unharmed(pair, {"http_503", "connect"})

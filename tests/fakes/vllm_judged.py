@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from components.core.processes import wait_until
 from components.core.records import RolloutReport
 from components.serving.decision_log import read_decisions
 from components.serving.stack import LocalStack
@@ -17,11 +17,20 @@ from tests.fakes.vllm_pair import SAME, Pair
 LATE = {"timeout", "http_503"}  # a machine that is busy with something else, or a router that took the arm out
 
 
-def logged(stack: LocalStack) -> list[dict[str, Any]]:
-    """All decisions of the stack's home, in the order of their answers; not those that were handed on."""
-    time.sleep(0.2)  # the log is written behind the answer
-    found = read_decisions(stack.decision_log) if stack.decision_log.exists() else []
-    return [row for row in found if not row["kind"]]
+def logged(stack: LocalStack, known: Collection[str], count: int) -> list[dict[str, Any]]:
+    """Decisions of the stack's home but those `known`, once as many are there: the log is written behind the answer.
+
+    In the order of their answers, without those that were handed on.
+    """
+    found: list[dict[str, Any]] = []
+
+    def there() -> bool:
+        every = read_decisions(stack.decision_log) if stack.decision_log.exists() else []
+        found[:] = [row for row in every if row["id"] not in known and not row["kind"]]
+        return len(found) >= count
+
+    wait_until(there, 10.0, every=0.1)
+    return found
 
 
 @dataclass(frozen=True)
