@@ -7,6 +7,7 @@ torchrun.
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -14,7 +15,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
@@ -23,7 +24,7 @@ from typing import Any
 
 from components.core.errors import PilotlineError, TransientError
 from components.core.processes import die_with_parent, free_port
-from components.core.recipe import parse_recipe
+from components.core.recipe import Recipe, parse_recipe
 from components.core.records import ModelRef
 from components.training.backends.launch import Ended, Launch, Watch, placement, rank_environment
 
@@ -39,8 +40,7 @@ class ForkedRanks:
 
     def submit(self, launch: Launch) -> str:
         """Fork the ranks."""
-        port, ranks = free_port(), launch.recipe.training.ranks
-        self.pids = [_fork(launch, rank, ranks, port) for rank in range(ranks)]
+        self.pids = _fork(launch.recipe, launch.log, _work(launch))
         return str(self.pids)
 
     def wait(self, launch: Launch, seconds: float, watch: Watch) -> Ended:
@@ -95,23 +95,36 @@ class ForkedRanks:
             time.sleep(0.01)
 
 
-def _fork(launch: Launch, rank: int, ranks: int, port: int) -> int:
+def _work(launch: Launch) -> Callable[[], int]:
+    def work() -> int:
+        from components.training.worker import main
+
+        return main([str(launch.job_file)])
+
+    return work
+
+
+def _fork(recipe: Recipe, log: Path, work: Callable[[], int]) -> list[int]:
+    """A process a rank of the recipe that does this work; their ids."""
+    port, ranks = free_port(), recipe.training.ranks
+    return [_fork_one(recipe, log, work, rank, port) for rank in range(ranks)]
+
+
+def _fork_one(recipe: Recipe, log: Path, work: Callable[[], int], rank: int, port: int) -> int:
     if pid := os.fork():
         return pid
-    code = 1
+    code, ranks = 1, recipe.training.ranks
     try:
         die_with_parent()
-        log = os.open(launch.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.environ.update(rank_environment(placement(launch.recipe)))
+        stream = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.dup2(stream, 1)
+        os.dup2(stream, 2)
+        os.environ.update(rank_environment(placement(recipe)))
         os.environ.update(
             RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks),
             MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
         )  # fmt: skip
-        from components.training.worker import main
-
-        code = main([str(launch.job_file)])
+        code = work()
     except SystemExit as leaving:
         code = int(leaving.code or 0)
     except BaseException:
@@ -119,6 +132,29 @@ def _fork(launch: Launch, rank: int, ranks: int, port: int) -> int:
     finally:
         sys.stdout.flush()
         os._exit(code)
+
+
+def call(module: str, root: Path, stages: Sequence[int], recipe: Recipe, seconds: float = 300) -> None:
+    """Run `main(root, stages)` of a module of tests.fakes on the recipe's ranks; what they wrote where they fail."""
+    process = _context().Process(target=_call, args=(module, root, list(stages), recipe.to_json()))
+    process.start()
+    process.join(seconds)
+    if process.is_alive():
+        process.kill()
+    assert process.exitcode == 0, (root / "ranks.log").read_text()[-3000:]
+
+
+def _call(module: str, root: Path, stages: list[int], recipe: str) -> None:
+    def work() -> int:
+        importlib.import_module(f"tests.fakes.{module}").main(root, stages)
+        return 0
+
+    ranks = ForkedRanks(_fork(parse_recipe(recipe), root / "ranks.log", work))
+    try:
+        ended = ranks._wait(300, lambda _: None)
+    finally:
+        ranks._end(2.0)
+    os._exit(ended)
 
 
 def start(root: Path, recipe: str, env: Mapping[str, str] | None = None, before: str = "") -> BaseProcess:
@@ -130,12 +166,16 @@ def start(root: Path, recipe: str, env: Mapping[str, str] | None = None, before:
         env: further environment of launcher and ranks.
         before: name of a function of tests.fakes.forked_ranks_preloaded that the launcher calls first.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([PRELOADED])
     (root / "outcome.json").unlink(missing_ok=True)
-    process = context.Process(target=_launch, args=(root, recipe, dict(env or {}), before))
+    process = _context().Process(target=_launch, args=(root, recipe, dict(env or {}), before))
     process.start()
     return process
+
+
+def _context() -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([PRELOADED])
+    return context
 
 
 def run(root: Path, recipe: str, env: Mapping[str, str] | None = None, seconds: float = 600, before: str = "") -> Any:

@@ -20,6 +20,7 @@ _ = spec_for("causal_lm").task, spec_for("causal_lm").preparation
 for _name in (  # what they load when they first need it: seconds of every rank that is forked
     "deepspeed.runtime.zero.stage3",
     "pandas",
+    "peft",
     "pyarrow.dataset",
     "transformers.models.auto.modeling_auto",
     "transformers.models.llama.modeling_llama",

@@ -1,12 +1,11 @@
-"""Run under torchrun: at each ZeRO stage a step is dropped between two others; rank 0 prints what changed.
+"""On every rank: at each ZeRO stage a step is dropped between two others; rank 0 writes what changed.
 
-usage: torchrun ... -m tests.fakes.training_drop ROOT STAGE [STAGE ...]   (ROOT/stage-N/job.json is there)
+Called by forked_ranks.call; ROOT/stage-N/job.json is there for each stage N.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -48,7 +47,3 @@ def main(root: Path, stages: list[int]) -> None:
     dropped.engine.close()  # a process that ends inside its group may be aborted by its communication threads
     if dropped.chief:
         (root / "drop.json").write_text(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), [int(stage) for stage in sys.argv[2:]])

@@ -1,11 +1,10 @@
-"""Run under torchrun: the same tiny job at several ZeRO stages in one process group; rank 0 writes the weights.
+"""On every rank: the same tiny job at several ZeRO stages in one process group; rank 0 writes the weights.
 
-usage: torchrun ... -m tests.fakes.training_stages ROOT STAGE [STAGE ...]   (ROOT/stage-N/job.json is there)
+Called by forked_ranks.call; ROOT/stage-N/job.json is there for each stage N.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import torch
@@ -30,7 +29,3 @@ def main(root: Path, stages: list[int]) -> None:
             save_file(tensors, root / f"stage-{stage}" / "weights.safetensors")
         rank.engine.wait()
     rank.engine.close()  # a process that ends inside its group may be aborted by its communication threads
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), [int(stage) for stage in sys.argv[2:]])

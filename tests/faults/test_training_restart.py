@@ -359,7 +359,7 @@ def test_on_nan_stop_and_a_used_up_allowance_end_the_run(tmp_path: Path, rule: s
 @pytest.mark.slow
 def test_a_hung_rank_ends_in_a_restart_of_the_gang(tmp_path: Path) -> None:
     """A stopped process is alive and does nothing: the bound is the recipe's, and the end the undisturbed one."""
-    model = disturbed(tmp_path, "rank.step@1#8=stop", stall_minutes=0.5)  # more than a busy machine needs for a step
+    model = disturbed(tmp_path, "rank.step@1#8=stop", stall_minutes=0.3)  # more than a busy machine needs for a step
     assert isinstance(model, ModelRef), model
     assert model.resumed_from_step == 5
     log = (tmp_path / "log").read_text()

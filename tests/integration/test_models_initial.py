@@ -21,7 +21,7 @@ from components.models.causal_lm.prompt import Renderer
 from components.models.causal_lm.task import Task
 from components.models.files import files_digest
 from components.models.spec import spec_for
-from components.training.train import train
+from tests.fakes import forked_ranks
 from tests.fakes.tiny_initial import tiny_initial
 from tests.fakes.training_case import publish_training_set, rows, tiny_recipe
 
@@ -190,7 +190,9 @@ def test_the_initial_model_is_part_of_what_names_a_job(case: Case) -> None:
 def test_lora_through_the_whole_step_on_two_ranks(case: Case, tmp_path: Path, stage: int) -> None:
     """Two ranks train adapters with checkpoints; the record names the adapter, and the merged model scores."""
     recipe = case.recipe(tuning="lora", activation_checkpointing=True, accumulation=2, zero_stage=stage)
-    found = train(recipe, case.source, tmp_path / "out", tmp_path / "ck", None, "run", tmp_path / "log")
+    (tmp_path / "set").symlink_to(case.source)
+    found = forked_ranks.run(tmp_path, recipe.to_json())
+    assert isinstance(found, ModelRef), found
     verify(tmp_path / "out")
     assert ModelRef.read(tmp_path / "out").adapter_digest == files_digest(tmp_path / "out" / "adapter") != ""
     assert found.metrics["trained_parameters"] < found.parameters / 3

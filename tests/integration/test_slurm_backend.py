@@ -20,6 +20,7 @@ from components.training.backends.launch import QUEUED, Launch
 from components.training.backends.slurm import SlurmBackend
 from components.training.checkpoints import saved_steps
 from components.training.train import train
+from tests.fakes import forked_ranks
 from tests.fakes.slurm_cluster import SlurmCluster, slurm_cluster
 from tests.fakes.training_case import publish_training_set, tiny_recipe
 
@@ -71,7 +72,8 @@ def _files(folder: Path) -> dict[str, bytes]:
 def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What two ranks of this machine export from the longer recipe, undisturbed."""
     folder = tmp_path_factory.mktemp("here")
-    _train(_recipe("local", LONG), folder)
+    publish_training_set(folder / "set")
+    assert isinstance(forked_ranks.run(folder, _recipe("local", LONG).to_json()), ModelRef)
     return _files(folder)
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from components.core.processes import free_port
 from components.core.recipe import Recipe
 from components.core.records import TrainingSetRef
 from components.models.causal_lm.prepare import prepare
 from components.models.causal_lm.task import Task
-from components.training.backends.launch import importable, placement, rank_environment
 from components.training.job import Job
 from components.training.schedule import average_weight, learning_rate, rows_of_step
+from tests.fakes import forked_ranks
 from tests.fakes.training_case import publish_training_set, tiny_recipe
 
 STAGES = (0, 1, 2, 3)
@@ -32,7 +28,7 @@ def _recipe(stage: int) -> Recipe:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Jobs of all stages, trained by two ranks in one torchrun."""
+    """Jobs of all stages, trained by two ranks in one process group."""
     root = tmp_path_factory.mktemp("stages")
     source = publish_training_set(root / "set")
     frames = [pd.read_parquet(source / f"{name}.parquet") for name in ("train", "validation")]
@@ -41,13 +37,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         job.prepared.mkdir(parents=True)
         prepare(job.recipe, TrainingSetRef.read(source), *frames, job.prepared)
         job.write()
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1"]
-    command += [f"--master-port={free_port()}", "-m", "tests.fakes.training_stages", str(root), *map(str, STAGES)]
-    ranks = rank_environment(placement(_recipe(0))) | {"PYTHONPATH": importable()}
-    done = subprocess.run(
-        command, env={**os.environ, **ranks}, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    forked_ranks.call("training_stages", root, STAGES, _recipe(0))
     return root
 
 

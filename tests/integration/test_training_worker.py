@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.core.errors import UserError
-from components.core.processes import free_port
 from components.core.recipe import Recipe
-from components.core.records import TrainingSetRef
+from components.core.records import ModelRef, TrainingSetRef
 from components.models.causal_lm.prepare import prepare
-from components.training.backends.launch import importable, placement, rank_environment
 from components.training.engine import check_device
 from components.training.job import Job
 from components.training.schedule import held_out_rows, learning_rate, parts_of_rank
 from components.training.speed import MEASURED, CommunicationClock, Meter
+from tests.fakes import forked_ranks
 from tests.fakes.training_case import publish_training_set, rows, tiny_recipe
 
 SHAPES = ((1, 1), (2, 1), (1, 2), (2, 2))  # ranks, accumulation
@@ -39,14 +34,6 @@ def _prepared(job: Job, source: Path) -> Job:
     return job
 
 
-def _torchrun(ranks: int, words: Sequence[str]) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--master-addr=127.0.0.1"]
-    command += [f"--master-port={free_port()}", *words]
-    env = {**os.environ, **rank_environment(placement(_recipe())), "PYTHONPATH": importable()}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
 def _recipe(**training: object) -> Recipe:
     return tiny_recipe(training={"steps": 10, "checks": 2, "learning_rate": 5e-3, "clip_norm": 0.5} | training)
 
@@ -54,14 +41,13 @@ def _recipe(**training: object) -> Recipe:
 @pytest.fixture(scope="module")
 def curves(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], list[dict[str, float]]]:
     """The curve of one job at each number of ranks and of micro-batches."""
-    root = tmp_path_factory.mktemp("shapes")
-    source = publish_training_set(root / "set")
     found = {}
     for ranks, accumulation in SHAPES:
-        recipe = _recipe(ranks=ranks, accumulation=accumulation)
-        job = _prepared(Job(root / f"{ranks}x{accumulation}", "k", recipe), source)
-        _torchrun(ranks, ["-m", "components.training.worker", str(job.file)])
-        found[ranks, accumulation] = json.loads((job.final / "result.json").read_text())["curve"]
+        root = tmp_path_factory.mktemp(f"{ranks}x{accumulation}")
+        publish_training_set(root / "set")
+        model = forked_ranks.run(root, _recipe(ranks=ranks, accumulation=accumulation).to_json())
+        assert isinstance(model, ModelRef), model
+        found[ranks, accumulation] = list(model.curve)
     return found
 
 
@@ -102,7 +88,7 @@ def test_a_dropped_step_changes_neither_weights_nor_optimizer(tmp_path: Path) ->
     source = publish_training_set(tmp_path / "set")
     for stage in range(4):
         _prepared(Job(tmp_path / f"stage-{stage}", "k", _recipe(zero_stage=stage, accumulation=2)), source)
-    _torchrun(2, ["-m", "tests.fakes.training_drop", str(tmp_path), "0", "1", "2", "3"])
+    forked_ranks.call("training_drop", tmp_path, range(4), _recipe())
     found = json.loads((tmp_path / "drop.json").read_text())
     assert found == {str(stage): {"held": True, "moved": True, "same": True} for stage in range(4)}
 

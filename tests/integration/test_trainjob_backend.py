@@ -15,11 +15,13 @@ import yaml
 from components.core.errors import TransientError, UserError
 from components.core.paths import PROJECT_ROOT
 from components.core.recipe import Recipe, parse_recipe
+from components.core.records import ModelRef
 from components.training.backends import trainjob as module
 from components.training.backends.launch import QUEUED, Ended, Launch
 from components.training.backends.trainjob import TrainJobBackend
 from components.training.backends.trainjob_spec import trainjob
 from components.training.train import train
+from tests.fakes import forked_ranks
 from tests.fakes.kubernetes_api import KubernetesApi
 from tests.fakes.trainer_controller import PLURAL, VERSION, TrainerController, condition
 from tests.fakes.training_case import publish_training_set
@@ -249,9 +251,11 @@ def test_the_real_ranks_of_a_trainjob_export_what_local_ranks_export(
     values = json.loads(recipe.to_json())
     values["training"]["backend"], values["resources"] = "local", {}
     here = parse_recipe(values)
-    train(here, tmp_path / "set", tmp_path / "here", tmp_path / "ck-here", None, "run", tmp_path / "log-here")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "set").symlink_to(tmp_path / "set")
+    assert isinstance(forked_ranks.run(tmp_path / "here", here.to_json()), ModelRef)
     assert there.world_size == 2
-    assert _weights(tmp_path / "out") == _weights(tmp_path / "here")
+    assert _weights(tmp_path / "out") == _weights(tmp_path / "here" / "out")
     assert "model of step" in (tmp_path / "log").read_text()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from components.core.recipe import Recipe
@@ -55,7 +55,9 @@ def resources(draw: st.DrawFn) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=12)
+@settings(
+    deadline=None, max_examples=8, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)  # each compiles a pipeline
 @given(asked=resources())
 def test_pipeline_and_trainjob_agree_on_every_shared_setting(asked: tuple[int, dict[str, Any]]) -> None:
     """Read back from both files: where it lands, what it gets, how long it may run, what it sees."""
@@ -128,4 +130,6 @@ def _of_pipeline(recipe: Recipe) -> dict[str, Any]:
 
 
 def _tolerations(found: list[dict[str, str]]) -> list[dict[str, str]]:
-    return sorted(({name: value for name, value in one.items() if value} for one in found), key=str)
+    return sorted(
+        ({name: value for name, value in one.items() if value} for one in found), key=lambda one: sorted(one.items())
+    )
