@@ -13,7 +13,7 @@ import safetensors.torch as tensors
 import torch
 
 from components.core.errors import UserError
-from components.models.causal_lm.initial import Initial, load_network, locate
+from components.models.causal_lm.initial import Initial, check_files, load_network, locate, write_pointer
 from components.models.reach import INDEX, SINGLE
 from tests.fakes.tiny_initial import tiny_initial
 from tests.fakes.training_case import tiny_recipe
@@ -66,9 +66,19 @@ def test_weights_that_are_not_the_configs_are_one_line(
     """A tensor absent, one too many, of another shape or not a number; another architecture or depth."""
     folder = Path(shutil.copytree(whole, tmp_path / "model"))
     change(folder)
-    with pytest.raises(UserError, match=says) as refused:
-        load_network(Initial(folder))
-    assert "\n" not in str(refused.value)
+    for read in (load_network, check_files):  # a rank, and the launcher before there is one
+        with pytest.raises(UserError, match=says) as refused:
+            read(Initial(folder))
+        assert "\n" not in str(refused.value)
+
+
+def test_preparing_refuses_weights_that_no_rank_would_take(whole: Path, tmp_path: Path) -> None:
+    """The launcher's own step says it: before ranks start, and with no weight of the model in memory."""
+    folder = Path(shutil.copytree(whole, tmp_path / "model"))
+    write_pointer(Initial(folder), tmp_path)
+    _weighed(lambda found: found[Q].fill_(float("nan")))(folder)
+    with pytest.raises(UserError, match="is not finite everywhere"):
+        write_pointer(Initial(folder), tmp_path)
 
 
 def test_a_tied_head_is_no_missing_weight_and_what_loads_is_what_was_written(whole: Path) -> None:

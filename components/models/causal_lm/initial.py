@@ -12,7 +12,7 @@ from typing import Any
 from components.core.digest import file_digest, tree_digest
 from components.core.errors import UserError, one_line
 from components.core.recipe import Model
-from components.models.causal_lm.initial_checks import check_index, check_loaded
+from components.models.causal_lm.initial_checks import check_finite, check_index, check_loaded, check_told
 
 PACKAGE = "package://"
 HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
@@ -69,12 +69,17 @@ def locate(model: Model) -> Initial:
 
 
 def write_pointer(initial: Initial, folder: Path) -> None:
-    """Leave for the ranks where the model lies; a GGUF file is converted once, so that they only map its weights."""
+    """Leave for the ranks where the model lies; a GGUF file is converted once, so that they only map its weights.
+
+    Raises:
+        UserError: its weights are not those of its config; told before a rank starts.
+    """
     if initial.gguf:
         network = load_network(initial)
         network.save_pretrained(folder / CONVERTED, safe_serialization=True)
         (folder / POINTER).write_text(json.dumps({"folder": None}))
     else:
+        check_files(initial)
         (folder / POINTER).write_text(json.dumps({"folder": str(initial.folder)}))
 
 
@@ -86,6 +91,12 @@ def read_pointer(folder: Path) -> Initial | None:
     return Initial(Path(where) if where else folder / CONVERTED)
 
 
+def check_files(initial: Initial) -> None:
+    """Refuse weights that `load_network` would refuse, in the memory of one tensor."""
+    check_told(_loaded(initial, device_map="meta", use_safetensors=True)[1], initial.folder)
+    check_finite(initial.folder)
+
+
 def load_network(initial: Initial) -> Any:
     """The causal language model in fp32, every dropout of its own switched off.
 
@@ -94,30 +105,13 @@ def load_network(initial: Initial) -> Any:
             and all are finite.
     """
     import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
     more: dict[str, Any] = {} if initial.gguf else {"use_safetensors": True}
     if initial.gguf:
         from transformers import GgufConfig
 
         more["quantization_config"] = GgufConfig(dequantize=True)
-    try:
-        network: Any
-        network, told = AutoModelForCausalLM.from_pretrained(
-            initial.folder,
-            dtype=torch.float32,
-            attn_implementation="sdpa",
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are told, and refused below
-            **more,
-            **initial.loading(),
-        )
-    except (
-        Exception
-    ) as error:  # many kinds: JSON, safetensors, shapes, architectures that are none of transformers' own
-        raise UserError(f"model.initial {initial.folder}: does not load ({one_line(error)[:300]})") from error
+    network, told = _loaded(initial, **more)
     check_loaded(network, told, initial.folder)
     for key in [key for key in vars(network.config) if key.endswith(("dropout", "pdrop"))]:
         setattr(network.config, key, 0.0)
@@ -129,6 +123,30 @@ def load_network(initial: Initial) -> Any:
     if hasattr(network.config, "quantization_config"):
         del network.config.quantization_config
     return network
+
+
+def _loaded(initial: Initial, **more: Any) -> tuple[Any, dict[str, Any]]:
+    """The network as transformers loads it, and what it tells of weights that it lacked or left over."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    try:
+        network, told = AutoModelForCausalLM.from_pretrained(
+            initial.folder,
+            dtype=torch.float32,
+            attn_implementation="sdpa",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told, and refused by whoever asked
+            **more,
+            **initial.loading(),
+        )
+    except (
+        Exception
+    ) as error:  # many kinds: JSON, safetensors, shapes, architectures that are none of transformers' own
+        raise UserError(f"model.initial {initial.folder}: does not load ({one_line(error)[:300]})") from error
+    return network, told
 
 
 def load_tokenizer(initial: Initial) -> tuple[Any, dict[str, str]]:

@@ -53,14 +53,40 @@ def check_loaded(network: Any, told: Mapping[str, Iterable[Any]], folder: Path) 
     """
     import torch
 
+    check_told(told, folder)
+    _refuse_broken(
+        [name for name, weight in network.named_parameters() if not bool(torch.isfinite(weight).all())], folder
+    )
+
+
+def check_told(told: Mapping[str, Iterable[Any]], folder: Path) -> None:
+    """The part of `check_loaded` that needs no weight; UserError where one is absent, left over or of another shape."""
     for kind, why in WHY.items():
         if names := sorted(key if isinstance(key, str) else str(key[0]) for key in told.get(kind, ())):
             raise UserError(
                 f"model.initial {folder}: {why} {_named(names)}; config.json and weights have to be of one model"
             )
-    if broken := [name for name, weight in network.named_parameters() if not bool(torch.isfinite(weight).all())]:
+
+
+def check_finite(folder: Path) -> None:
+    """UserError where a tensor of the directory's safetensors is not finite everywhere; one is in memory at a time."""
+    import torch
+    from safetensors import safe_open
+
+    broken = []
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as weights:
+            for name in weights.keys():  # noqa: SIM118 - no mapping
+                tensor = weights.get_tensor(name)
+                if tensor.is_floating_point() and not bool(torch.isfinite(tensor.float()).all()):
+                    broken.append(name)
+    _refuse_broken(broken, folder)
+
+
+def _refuse_broken(names: list[str], folder: Path) -> None:
+    if names:
         raise UserError(
-            f"model.initial {folder}: {_named(broken)} is not finite everywhere (NaN or infinity); take other weights"
+            f"model.initial {folder}: {_named(names)} is not finite everywhere (NaN or infinity); take other weights"
         )
 
 
