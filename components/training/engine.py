@@ -145,6 +145,14 @@ class Engine:
         if universal:
             _mend(self._engine.optimizer, groups, settings)
 
+    def refuse_foreign(self, files: Sequence[Path]) -> None:
+        """IntegrityError where one of these verified files names a type that no state of ours holds; builds nothing."""
+        for path in files:
+            with _trusted():
+                found = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+            if found:
+                raise IntegrityError(f"{path}: holds more than tensors and plain values ({', '.join(found)[:100]})")
+
     def close(self) -> None:
         """Leave the process group."""
         torch.distributed.destroy_process_group()

@@ -81,6 +81,11 @@ class Job:
         return self.folder / "final"
 
     @property
+    def exporting(self) -> Path:
+        """Where the export is written before it is published, see core/publish.py."""
+        return self.folder / ".final.staging"
+
+    @property
     def progress(self) -> Path:
         """JSON lines that rank 0 writes and the launcher forwards."""
         return self.folder / "progress.jsonl"

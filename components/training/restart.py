@@ -52,6 +52,14 @@ class Follower(Protocol):
         """Called after every attempt."""
 
 
+class ToldToEndError(TransientError):
+    """The machine is taken away, or a person ends the run; `goes_on`: the ranks run elsewhere and are not ended."""
+
+    def __init__(self, text: str, *, goes_on: bool = False) -> None:
+        super().__init__(text)
+        self.goes_on = goes_on
+
+
 class StalledError(TransientError):
     """No rank made progress for the time that the recipe allows."""
 
@@ -133,9 +141,9 @@ def _attempt(job: Job, gang: Gang, log: Path, follower: Follower, deadline: floa
         if is_whole(job.final, key=job.key):
             return None
         if (step := job.preempted()) is not None:
-            raise TransientError(f"training was told to end and saved step {step}; run again to continue from there")
+            raise ToldToEndError(f"training was told to end and saved step {step}; run again to continue from there")
         if notice.given_at is not None:
-            raise TransientError(f"training was told to end; run again to continue from {_place(job)}")
+            raise ToldToEndError(f"training was told to end; run again to continue from {_place(job)}")
         reason = _reason(job, ended, log)
         if job.skipped() == before:
             return reason
@@ -152,7 +160,7 @@ class _Watcher:
     silence: Silence = field(init=False)
 
     def __post_init__(self) -> None:
-        self.silence = Silence(self.job.beats)
+        self.silence = Silence(self.job.beats, self.job.exporting)
 
     def __call__(self, pid: int) -> None:
         self.follower.tick(max(pid, 0))
@@ -171,13 +179,15 @@ class _Watcher:
 
     def _pass_on(self, pid: int, grace: float) -> None:
         if not pid:
-            raise TransientError("told to end while the job runs elsewhere: it goes on; run again to follow it")
+            raise ToldToEndError(
+                "told to end while the job runs elsewhere: it goes on; run again to follow it", goes_on=True
+            )
         if not self.notice.passed_on:
             self.notice.passed_on = True
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
         if time.monotonic() - (self.notice.given_at or 0.0) > grace:
-            raise TransientError(
+            raise ToldToEndError(
                 f"training was told to end and did not save within {grace:g} s (training.grace_seconds); run again"
                 f" to continue from {_place(self.job)}"
             )

@@ -66,7 +66,7 @@ class Saver:
         self._rank, self._any_says = rank, say
         self._say = say if rank.chief else _nothing
         self._job, self._training, self._engine = rank.job, rank.training, rank.engine
-        self._beat = Beat(rank.job.beats, rank.engine.rank)
+        self.beat = Beat(rank.job.beats, rank.engine.rank)
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._buffers: dict[tuple[str, int], torch.Tensor] = {}
@@ -85,7 +85,7 @@ class Saver:
             IntegrityError: some exist and none can be used, or the ranks see different folders.
         """
         rank, folder = self._rank, self._job.folder
-        self._beat.show()
+        self.beat.show()
         if rank.chief:
             clear_leftovers(folder)
             self._job.preempted_file.unlink(missing_ok=True)
@@ -129,7 +129,7 @@ class Saver:
             SystemExit: with PREEMPTED, after a checkpoint; with ROLLED_BACK, for a start from the one before.
         """
         reached("rank.step")
-        self._beat.show()
+        self.beat.show()
         self._surface()
         done, training = self._rank.state.step, self._training
         is_due = done % training.checkpoint_every_steps == 0
@@ -270,12 +270,15 @@ class Saver:
         ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", self._engine.ranks))
         try:
             found = check(checkpoint_folder(self._job.folder, step), step, self._job.key, here, ranks_here)
+            read = found.folder
             if is_other_shape(found.ref, self._engine.ranks, self._training.zero_stage):
                 check_universal(self._job.folder, found, here, ranks_here)
+                read = universal_folder(self._job.folder, step)
+            self._engine.refuse_foreign(sorted(read.rglob("*.pt"))[here::ranks_here])
         except IntegrityError as error:
             return None, one_line(error)
         finally:
-            self._beat.show()
+            self.beat.show()
         return found, ""
 
     def _load(self, found: Found) -> None:
@@ -291,7 +294,7 @@ class Saver:
             self._engine.load(found.folder)
         rank.average.load(load_file(found.folder / AVERAGES))
         rank.state = type(rank.state).from_json((found.folder / STATE).read_text())
-        self._beat.show()
+        self.beat.show()
 
     def _talk(self, done: int) -> tuple[bool, bool]:
         """Ask all ranks: is one told to end, are the minutes over, was a loss no number; and when to ask again."""

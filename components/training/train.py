@@ -25,7 +25,7 @@ from components.training.disk import in_words
 from components.training.failpoints import reached
 from components.training.job import Job, training_key
 from components.training.progress import Forwarder
-from components.training.restart import train_to_the_end
+from components.training.restart import ToldToEndError, train_to_the_end
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,8 +81,8 @@ def train(
                 ranks = _Ranks(backend_for(recipe), Launch(key, job.file, recipe, log))
                 train_to_the_end(job, ranks, log, forwarder)
                 model = _publish(job, ref, out, mlflow_run, sign)
-            except BaseException:
-                forwarder.close("FAILED")
+            except BaseException as error:
+                _end_tracking(forwarder, error)
                 raise
             forwarder.finish(model, out)
             return model
@@ -214,6 +214,14 @@ def _start_tracking(tracking: Tracking | None, job: Job, ref: TrainingSetRef, ru
         "pilotline.snapshot_digest": ref.snapshot_digest,
     }
     return tracking.start(recipe.model.name, f"{recipe.name} {run_id}", job.key, params, tags)
+
+
+def _end_tracking(forwarder: Forwarder, error: BaseException) -> None:
+    """What was told to end is killed and did not fail; what goes on elsewhere has not ended."""
+    if isinstance(error, ToldToEndError) and error.goes_on:
+        return
+    ended = isinstance(error, ToldToEndError) or not isinstance(error, Exception)
+    forwarder.close("KILLED" if ended else "FAILED")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from components.core.errors import IntegrityError, TransientError, UserError
+from components.core.errors import IntegrityError, TransientError, UserError, one_line
 from components.core.processes import end, spawn, tail
 from components.core.publish import check_about, publishing, read_manifest
 from components.core.records import CheckpointRef
@@ -24,6 +24,7 @@ from components.training.checkpoints import (
     checkpoint_folder,
     newest_whole,
     saved_steps,
+    set_aside,
     verify_bytes,
 )
 from components.training.failpoints import reached
@@ -59,8 +60,17 @@ def convert_if_needed(job: Job, log: Path, seconds: float, say: Callable[[str], 
     refuse_impossible(found, training.ranks, training.zero_stage)
     target = universal_folder(job.folder, found.ref.step)
     _remove_others(job.folder, keep=target)
-    if not _is_converted(job.folder, found):
+    if _is_converted(job.folder, found):
+        return
+    try:
         _convert(found, target, log, seconds)
+    except IntegrityError as error:
+        step = found.ref.step
+        if not [older for older in saved_steps(job.folder) if older < step]:
+            raise
+        say(f"WARNING: checkpoint of step {step} is damaged and not used: {one_line(error)}; set aside")
+        set_aside(job.folder, [step])
+        convert_if_needed(job, log, seconds, say)
 
 
 def refuse_impossible(found: Found, ranks: int, zero_stage: int) -> None:

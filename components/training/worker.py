@@ -9,6 +9,7 @@ import json
 import math
 import os
 import sys
+import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +19,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from components.core.errors import UserError
+from components.core.errors import TransientError, UserError
 from components.core.processes import die_with_parent
-from components.core.publish import publishing, write_atomic
+from components.core.publish import MANIFEST, publishing, write_atomic
 from components.models.calibration import Calibration, fit_platt, log_loss, prior_shift, rank_auc
 from components.models.spec import spec_for
 from components.training.averages import Average
+from components.training.beats import shown_by
 from components.training.disk import DISK_FULL, in_words, is_full
 from components.training.engine import Engine, check_device, precision_of
 from components.training.failpoints import reached
@@ -169,7 +171,8 @@ class Rank:
         """Uncalibrated log odds of all validation rows; each rank scores its share."""
         total = len(self.held_out)
         rows = self.held_out[self.engine.rank :: self.engine.ranks]
-        mine = self.task.validation_log_odds(self.average.network, rows)
+        with shown_by(self.average.network, self.saver.beat):
+            mine = self.task.validation_log_odds(self.average.network, rows)
         return self.engine.gather(mine, total)
 
     def point(self, values: dict[str, float]) -> None:
@@ -204,7 +207,7 @@ class Rank:
         odds, labels = self.validation_odds(), self.held_out_labels
         peak = float(self.engine.gather(np.array([memory_gib()]), self.engine.ranks).max())
         if not self.chief:
-            self.engine.wait()
+            self._await_export()
             return
         calibration = fit_platt(odds, labels)
         with publishing(self.job.final, key=self.job.key) as staging:
@@ -214,6 +217,18 @@ class Rank:
             (staging / "result.json").write_text(json.dumps(self.result(odds, labels, calibration, peak)))
         reached("export.published")
         say(f"model of step {self.state.best_step} is exported")
+        self.engine.wait()
+
+    def _await_export(self) -> None:
+        """Look for the export, without a sign of one's own; the launcher's bound is on what rank 0 shows.
+
+        No collective: its bound would end the export of a large model.
+        """
+        deadline = time.monotonic() + self.training.timeout_minutes * 60
+        while not (self.job.final / MANIFEST).is_file():
+            if time.monotonic() > deadline:
+                raise TransientError(f"{self.job.final}: not exported within training.timeout_minutes")
+            time.sleep(0.05)
         self.engine.wait()
 
     def result(

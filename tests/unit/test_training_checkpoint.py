@@ -244,8 +244,8 @@ def test_the_rank_that_read_the_damaged_file_says_why(
     said: list[str] = []
     saver = object.__new__(Saver)
     saver._job, saver._any_says = Job(tmp_path, KEY, tiny_recipe()), said.append
-    saver._training, saver._beat = saver._job.recipe.training, SimpleNamespace(show=lambda: None)  # type: ignore[assignment]
-    saver._engine = SimpleNamespace(rank=here, ranks=2)  # type: ignore[assignment]
+    saver._training, saver.beat = saver._job.recipe.training, SimpleNamespace(show=lambda: None)  # type: ignore[assignment]
+    saver._engine = SimpleNamespace(rank=here, ranks=2, refuse_foreign=lambda files: None)  # type: ignore[assignment]
     monkeypatch.setattr(saver, "_seen_steps", lambda: [10])
     monkeypatch.setattr(saver, "_everyone", lambda mine: np.array([1.0, 0.0 if here == 0 else mine]))
     assert saver._agree_on_newest() == (None, [10])
