@@ -33,7 +33,6 @@ from components.serving.shadows import replay
 
 QUIET_SECONDS = 0.5  # for what was decided on before a change to reach the gateway
 LOOK_SECONDS = 1.0  # an answer about a replica's life is that old at most
-
 Row = Mapping[str, object]
 
 
@@ -56,8 +55,7 @@ class ClusterStack:
         """Nothing is asked of the cluster before the context is entered.
 
         Args:
-            training_set: published folder whose online store the features come from; None leaves the scoring service's
-                settings as they are.
+            training_set: whose online store the features come from; None leaves the scoring service as it is.
             scoring_url: where callers in the cluster reach the scoring service.
             check: refuses a model directory before a server is started on it, for example by its signature.
         """
@@ -75,9 +73,7 @@ class ClusterStack:
     def __enter__(self) -> Self:
         """Give the scoring service this run's settings, and take over what is served.
 
-        Raises:
-            UserError: the namespace serves another model.
-            TransientError: the scoring service, or the cluster's API, does not answer.
+        UserError where the namespace serves another model, TransientError where something there does not answer.
         """
         with ExitStack() as closing:
             closing.callback(self._control.close)
@@ -101,7 +97,7 @@ class ClusterStack:
     def launch(self, arm: str, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> None:
         """Make a version's objects without waiting; `start` with the same arguments waits until it is ready.
 
-        What the arm serves goes on: only a canary of another version ends first.
+        What the arm serves goes on; only a canary of another version ends first.
 
         Raises:
             IntegrityError: the files are not those that the digest names, or no score of the version was registered.
@@ -155,27 +151,31 @@ class ClusterStack:
         return made.served
 
     def stop(self, arm: str) -> None:
-        """Take the arm out of the draw, then out of the route, then end its replica, whose pods drain themselves."""
+        """Take the arm out of the draw, then out of the route, then end its replica, whose pods drain themselves.
+
+        What failed half way goes on where it is called again.
+        """
         if (launched := self._launched.pop(arm, None)) is not None:
             launched.replica.stop(lambda: 0)
-        if arm not in self._state.arms:
+        if (ended := self._arms.get(arm)) is None:
             return
+        drawn = arm == STABLE and CANARY in self._state.arms and self._state.weight < 1.0
         with self._changing:
-            asked = arm == STABLE and CANARY in self._state.arms and self._state.weight < 1.0
-            values = {"weight": 0.0, "shadow": False} if arm == CANARY else {}
-            left = {name: about for name, about in self._state.arms.items() if name != arm}
-            self._held.change(arms=left, **values)
-            time.sleep(self._patience if asked else self._quiet)
+            if arm in self._state.arms:
+                left = {name: about for name, about in self._state.arms.items() if name != arm}
+                self._held.change(arms=left, **({"weight": 0.0, "shadow": False} if arm == CANARY else {}))
+        time.sleep(self._patience if drawn else self._quiet)
+        with self._changing:
             self.router.set_arm(arm, None)
-            ended = self._arms.pop(arm)
-            self._lives.pop(arm, None)
         ended.replica.stop(lambda: self.router.active(arm))
+        if self._arms.get(arm) is ended:
+            del self._arms[arm]
+        self._lives.pop(arm, None)
 
     def settle(self, model_dir: Path, version: str, digest: str, golden: GoldenRow | None = None) -> None:
         """Make a version, the champion, the one that answers: as stable, with all traffic, and nothing beside it.
 
-        Raises:
-            As `start`, where it does not run yet, and as `set_weight`.
+        Raises as `start`, where it does not run yet, and as `set_weight`.
         """
         if self.serves(CANARY, version, digest):
             self.take_over()
@@ -186,8 +186,7 @@ class ClusterStack:
     def take_over(self) -> None:
         """Make the canary the stable arm with all traffic, and end the old stable; no request is lost.
 
-        Draws go to the canary first, what was drawn for stable before is waited for; then stable's arm points to the
-        new version, and draws go to it by that arm.
+        Draws go to the canary first, and what was drawn for stable is waited for; then stable's arm is the new version.
         """
         old, new = self._arms.get(STABLE), self._arms[CANARY]
         self.set_shadow(False)
@@ -212,10 +211,7 @@ class ClusterStack:
         return self._arms[arm].spec.version if arm in self._arms else ""
 
     def alive(self, arm: str) -> bool:
-        """Whether its Deployment has a ready pod, or is still starting; what is said is a second old at most.
-
-        TransientError where the cluster's API does not say.
-        """
+        """Whether its Deployment has a ready pod, or still starts, a second ago at most; TransientError as its API."""
         if arm not in self._arms:
             launched = self._launched.get(arm)
             return launched is not None and patiently(lambda: launched.replica.alive)
@@ -229,13 +225,11 @@ class ClusterStack:
     def set_weight(self, percent: int) -> None:
         """Share of decisions drawn for the canary, and of the requests without an arm at the gateway, in percent.
 
-        In force and read back when this returns. On the way to 0 the draws are first: they do not need the cluster's
-        API.
+        In force and read back when this returns. On the way to 0 the draws are first: they need no API of the cluster.
 
         Raises:
-            UserError: not a percentage, or no canary to send traffic to.
-            ConflictError: another controller changed the state; nothing was changed.
-            PolicyRefusal: another writer changed the route.
+            UserError: not a percentage, or no canary.
+            ConflictError, PolicyRefusal: another controller changed the state, or another writer the route.
             TransientError: the scoring service or the gateway did not take it.
         """
         if not 0 <= percent <= 100:
@@ -274,8 +268,7 @@ class ClusterStack:
         if arm not in self._arms:
             raise UserError(f"arm {arm!r}: not being served; start it first")
         with engine_time("replay"):
-            timeout = self._recipe.serving.request_timeout_seconds
-            return score_rows(self._arms[arm], self.router.url, rows, timeout)
+            return score_rows(self._arms[arm], self.router.url, rows, self._recipe.serving.request_timeout_seconds)
 
     @property
     def _state(self) -> ServingState:
@@ -297,7 +290,7 @@ class ClusterStack:
         return found.served
 
     def _route(self, arm: str, made: ClusterArm) -> None:
-        """The route first, then the draws; what was behind the arm before, and died, is removed."""
+        """The route first, then the draws; what died behind the arm before is removed."""
         with self._changing:
             before = self._arms.get(arm)
             self.router.set_arm(arm, made.replica.backend)

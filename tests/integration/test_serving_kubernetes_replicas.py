@@ -361,3 +361,22 @@ def test_the_rollouts_role_is_all_that_replicas_and_route_need_and_no_more(clust
     granted = {(group, resource, verb) for rule in role["rules"] for group in rule["apiGroups"]
                for resource in rule["resources"] for verb in rule["verbs"]}  # fmt: skip
     assert api.used == granted
+
+
+def test_a_replica_of_the_same_name_that_another_controller_made_is_left_alone(cluster: Cluster) -> None:
+    """A stale controller's stop, or its waiting, takes nothing from the one that followed it."""
+    api, _, place = cluster
+    spec = place.spec()
+    stale = place.replicas.launch(spec, place.golden(spec))
+    api.delete("apps/v1", "deployments", replica_name(spec), "serving")
+    until = time.monotonic() + 10
+    while api.list("v1", "pods", "serving"):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    fresh = place.replicas.launch(spec, place.golden(spec))
+    with pytest.raises(TransientError, match="deleted before it was ready"):
+        stale.wait_ready()
+    stale.stop(lambda: 0)
+    assert fresh.wait_ready().version == "2"
+    fresh.stop(lambda: 0)
+    assert place.running() == 0

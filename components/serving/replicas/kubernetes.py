@@ -65,24 +65,19 @@ class KubernetesReplicas:
         """Names of all replicas' Deployments in the namespace."""
         from kubernetes import client
 
-        apps, namespace = client.AppsV1Api(self._api), self._cluster.namespace
-        found = call(
-            f"Deployments of {namespace}",
-            lambda: apps.list_namespaced_deployment(namespace, label_selector=REPLICAS, _request_timeout=CALL_SECONDS),
-        )
+        ask, namespace = client.AppsV1Api(self._api).list_namespaced_deployment, self._cluster.namespace
+        about = {"label_selector": REPLICAS, "_request_timeout": CALL_SECONDS}
+        found = call(f"Deployments of {namespace}", lambda: ask(namespace, **about))
         return sorted(one.metadata.name for one in found.items)
 
     def remove(self, name: str) -> None:
         """Delete a Deployment by its name, and with it what it owns; its pods drain themselves."""
         from kubernetes import client
 
-        apps, namespace = client.AppsV1Api(self._api), self._cluster.namespace
-        options = client.V1DeleteOptions(propagation_policy="Background")
+        delete, namespace = client.AppsV1Api(self._api).delete_namespaced_deployment, self._cluster.namespace
+        about = {"body": client.V1DeleteOptions(propagation_policy="Background"), "_request_timeout": CALL_SECONDS}
         with suppress(NotFoundError):
-            call(
-                f"Deployment {namespace}/{name}",
-                lambda: apps.delete_namespaced_deployment(name, namespace, body=options, _request_timeout=CALL_SECONDS),
-            )
+            call(f"Deployment {namespace}/{name}", lambda: delete(name, namespace, **about))
 
 
 class KubernetesReplica:
@@ -97,6 +92,7 @@ class KubernetesReplica:
         self._client = client
         self._what = f"Deployment {cluster.namespace}/{self.name}"
         self._started, self.was_ready, self._stopped = time.monotonic(), False, False
+        self._uid = ""  # of the Deployment made here; one of the same name that another controller made is not ours
 
     @property
     def backend(self) -> Backend:
@@ -131,6 +127,7 @@ class KubernetesReplica:
         """Create what is not there yet; the Deployment owns the rest, so that deleting it deletes all."""
         first, *others = objects
         owner = self._create(first)
+        self._uid = owner.metadata.uid
         reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": self.name, "uid": owner.metadata.uid}
         for body in others:
             owned = body | {"metadata": body["metadata"] | {"ownerReferences": [reference]}}
@@ -139,16 +136,19 @@ class KubernetesReplica:
     def wait_ready(self) -> Served:
         """Wait until all pods are ready, which their start-up probes say once the golden request was scored."""
         limit = self.spec.settings.start_timeout_seconds
-        ended = ""
+        ended, gone = "", False
 
         def settled() -> bool:
-            nonlocal ended
-            ended = self._broken()
-            return bool(ended) or self._is_ready() or self._gone()
+            nonlocal ended, gone
+            try:
+                ended, gone = self._broken(), self._gone()
+                return bool(ended) or gone or self._is_ready()
+            except TransientError:  # the API stumbles, which says nothing about the replica
+                return self._stopped
 
         left = max(0.0, limit - (time.monotonic() - self._started))
         ready = wait_until(settled, left, every=self._look)
-        if ready and not ended and self._gone():
+        if self._stopped or gone:
             raise TransientError(f"{self._what}: was {'stopped' if self._stopped else 'deleted'} before it was ready")
         if ready and not ended:
             self.was_ready = True
@@ -167,6 +167,8 @@ class KubernetesReplica:
         wait_until(lambda: not in_flight(), DRAIN_SECONDS, every=0.05)
         self._stopped = True
         found = self._deployment()
+        if found is not None and self._uid not in ("", found.metadata.uid):
+            return
         if found is not None:
             conditions = self._client.V1Preconditions(uid=found.metadata.uid)
             options = self._client.V1DeleteOptions(preconditions=conditions, propagation_policy="Background")
@@ -235,7 +237,8 @@ class KubernetesReplica:
         return (status.ready_replicas or 0) >= found.spec.replicas
 
     def _gone(self) -> bool:
-        return self._stopped or self._deployment() is None
+        found = self._deployment()
+        return self._stopped or found is None or self._uid not in ("", found.metadata.uid)
 
     def _pods(self) -> list[Any]:
         selector = f"app.kubernetes.io/instance={self.name}"
