@@ -11,7 +11,7 @@ from typing import Any
 from components.core.errors import PolicyRefusal, TransientError, UserError
 from components.core.home import Home
 from components.core.ledger import Entry, Ledger
-from components.core.people import identify
+from components.core.people import given_reason, identify
 from components.core.processes import end_leftovers
 from components.core.records import RuleResult
 from components.rollout import journal as book
@@ -37,6 +37,8 @@ def status(home: Home, name: str = "") -> dict[str, Any]:
 def abort(home: Home, reason: str, who: str | None = None, name: str = "") -> dict[str, Any]:
     """Return all traffic to stable from whatever state, and wait until it is so.
 
+    Asked for again after that, it tells of the same end.
+
     A living controller sees the request within a second and goes the way back. Where none lives, what it left in front
     of users is turned back to stable from here, after stable answered; where nothing of it answers, its processes are
     ended and the champion that `pilotline serve` serves is looked at. The end is recorded here.
@@ -48,14 +50,17 @@ def abort(home: Home, reason: str, who: str | None = None, name: str = "") -> di
     """
     person = identify(who)
     with closing(Ledger(home.ledger_url)) as ledger:
-        going = [entries for entries in _of(ledger, name).values() if book.is_open(entries)]
+        every = list(_of(ledger, name).values())
+        going = [entries for entries in every if book.is_open(entries)]
+        if not going and every and book.state_of(every[-1]) == states.ABORTED:
+            return _told(ledger, every[-1])  # asked for again: it is so
         if not going:
             raise UserError("no rollout is under way; `pilotline rollout status` shows the last one")
         if len(going) > 1 and not name:
             names = ", ".join(book.about_of(entries).name for entries in going)
             raise UserError(f"rollouts of {names} are under way; name one with --name")
         about = book.about_of(going[-1])
-        book.ask_abort(ledger, about.id, person.name, reason or "no reason given")
+        book.ask_abort(ledger, about.id, person.name, given_reason(reason) if reason else "no reason given")
         return _until_ended(home, ledger, about)
 
 

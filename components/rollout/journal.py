@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from components.core.errors import PolicyRefusal, UserError, one_line
 from components.core.ledger import Entry, Lease, Ledger
-from components.core.records import RolloutReport, RuleResult
+from components.core.records import RolloutEvent, RolloutReport, RuleResult
 from components.rollout import states
 
 KIND = "rollout"
@@ -181,13 +182,30 @@ class Journal:
             stable_version=about.stable_version,
             stable_digest=about.stable_digest,
             rules=rules,
-            timeline=(),
+            timeline=self._moves(why),
             requests=0,
             failed_requests=0,
         )
         self.enter(states.ABORTING, why, verdict={"outcome": outcome, "rule": "left", "text": why})
         self.end(states.ABORTED, report)
         return report
+
+    def _moves(self, why: str) -> tuple[RolloutEvent, ...]:
+        """The states of earlier controllers as a timeline, and the end."""
+        moves = [entry for entry in self._past if entry.payload["event"] in ("begin", "state", "passed")]
+        times = [datetime.fromisoformat(entry.time) for entry in moves] or [datetime.now(UTC)]
+        events = [
+            RolloutEvent(
+                seconds=round((at - times[0]).total_seconds(), 3),
+                stage=str(entry.payload.get("state", "start")),
+                weight=int(entry.payload.get("weight", 0)),
+                text=str(entry.payload.get("text", "")),
+                verdict="pass" if entry.payload["event"] == "passed" else "",
+            )
+            for entry, at in zip(moves, times, strict=False)
+        ]
+        seconds = round((datetime.now(UTC) - times[0]).total_seconds(), 3)
+        return (*events, RolloutEvent(seconds=seconds, stage="retreat", weight=0, text=why, verdict=""))
 
     def _write(self, key: str, event: str, values: dict[str, Any], abortable: bool = True) -> None:
         payload = {"rollout": self.about.id, "event": event, "start": self.start, "token": self.lease.token, **values}

@@ -70,7 +70,7 @@ def _axes(total: float) -> list[str]:
 def _bands(events: Sequence[RolloutEvent], total: float) -> list[str]:
     """One band a stage, from its first event to the next stage's first."""
     starts = [event for at, event in enumerate(events) if at == 0 or events[at - 1].stage != event.stage]
-    ends = [*(event.seconds for event in starts[1:]), total]
+    ends = [*(event.seconds for event in starts[1:]), total][: len(starts)]  # nothing happened: no band
     bands = []
     for number, (event, end) in enumerate(zip(starts, ends, strict=True)):
         x, width = _x(event.seconds, total), _x(end, total) - _x(event.seconds, total)

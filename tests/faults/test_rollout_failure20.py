@@ -13,6 +13,7 @@ import pytest
 from components.core.home import Home
 from components.core.ledger import Ledger
 from components.rollout import journal as book
+from components.rollout.page import page_markdown, timeline_svg
 from pipelines import cli
 from pipelines.rollouts import abort, status
 from tests.fakes.fake_serving import FakeServing
@@ -81,6 +82,9 @@ def test_failure20_abort_after_the_controller_died(case, tmp_path, state) -> Non
     assert report.outcome == "rolled_back"
     assert "asked for by bob: too slow; the controller was dead" in report.reason
     assert stack.calls == []
+    assert [event.stage for event in report.timeline][-2:] == [state, "retreat"]
+    assert "<svg" in timeline_svg(report)  # the run's page shows it
+    assert state in page_markdown(report)
 
 
 def test_failure20_a_controller_that_died_on_its_way_back_goes_it_to_the_end(case, tmp_path, monkeypatch) -> None:
@@ -116,7 +120,9 @@ def test_failure20_the_command_prints_json_and_its_exit_status(case, capsys) -> 
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == told
     assert cli.main(["rollout", "status", "--home", home]) == 0
     assert "rolled_back" in capsys.readouterr().out
-    assert cli.main(["rollout", "abort", "--home", home]) == 2
+    assert cli.main(["rollout", "abort", "--home", home, "--json"]) == 0  # again: it is so
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == told
+    assert cli.main(["rollout", "abort", "--home", home, "--name", "another"]) == 2
     assert "no rollout is under way" in capsys.readouterr().err
 
 
