@@ -10,7 +10,7 @@ from components.core.home import Home
 from components.core.ledger import Ledger
 from components.core.people import Person
 from components.serving.decision_log import DECISION_LOG
-from components.serving.decision_log.keys import SubjectKeys
+from components.serving.decision_log.keys import KEYS, SubjectKeys
 from components.serving.decision_log.parts import Parts
 from components.serving.decision_log.schema import connect, now
 
@@ -21,13 +21,12 @@ def forget(home: Home, subject: str, reason: str, who: Person) -> dict[str, Any]
     """Destroy the subject's key and note that in the ledger, which names the subject by its pseudonym only.
 
     Raises:
-        UserError: nothing was kept under keys in this home.
+        UserError: nothing was kept under keys in this home, or their master key is gone or another one.
         TransientError: the ledger does not answer; the key is destroyed all the same, and asking again notes it.
     """
-    keys = SubjectKeys.existing(home.root)
-    if keys is None:
+    if not (home.root / KEYS).is_file():
         raise UserError(f"home {home.root}: no decisions were kept under a subject's key here; look at --home")
-    with closing(keys):
+    with closing(SubjectKeys.at(home.root)) as keys:
         name = keys.pseudonym(subject)
         gone = keys.forget(subject, reason)
         times = keys.times_forgotten(subject)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 POLL_SECONDS = 0.05
+LOG_POLL_SECONDS = 0.02
 FEATURES_SHARE = 0.5  # of that time, for reading features
 LEAST_SECONDS = 0.05  # for an arm to answer, when the time is over
 SHADOWS_AT_ONCE = 64
@@ -181,7 +182,7 @@ class Decider:
         """
         started = time.perf_counter()
         asked = _Asked(self.in_force, self.draw(entities), new_id(), started + self._timeout, entities, text, request)
-        self.check_log()
+        await self.ready_to_log(asked.left() * FEATURES_SHARE)
         self.in_flight.enter(asked.decision_id, request_id, asked.drawn, asked.weight, started)
         try:
             with self._tracing.span(
@@ -281,10 +282,13 @@ class Decider:
             self._mirrors.add(task)
             task.add_done_callback(self._mirrors.discard)
 
-    def check_log(self) -> None:
-        """TransientError where records are not being written: then nothing may be answered."""
-        if not self._log.healthy:
-            raise TransientError(self._log.error or "the decision log is full")
+    async def ready_to_log(self, seconds: float) -> None:
+        """Wait so long for a disk that is behind; TransientError where records are not written: nothing is answered."""
+        until = time.perf_counter() + seconds
+        while self._log.late and not self._log.error and time.perf_counter() < until:
+            await asyncio.sleep(LOG_POLL_SECONDS)
+        if self._log.late or not self._log.healthy:
+            raise TransientError(self._log.error or "the decision log is full, or its disk does not take records")
 
     def record_passed(self, passed: Passed, status: str, entities: Mapping[str, str]) -> None:
         """Queue the record of a request that was handed on; TransientError where the log cannot take it."""

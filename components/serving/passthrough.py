@@ -86,7 +86,7 @@ class PassThrough:
         Raises:
             TransientError: the decision log cannot take the record.
         """
-        self._decider.check_log()
+        await self._decider.ready_to_log(self._timeout / 2)
         now = self._decider.in_force
         entities = {self._subject or "user": str(body.get("user") or "")}
         passed = Passed(path, body, now, self._decider.draw(entities), client)

@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 from components.core.errors import UserError
+from components.core.home import Home
+from components.core.people import identify
 from components.core.recipe import parse_recipe
 from components.serving.decision_log import DecisionLog, Keeping, find_decision, read_decisions, writer
 from components.serving.decision_log import keys as keys_module
 from components.serving.decision_log.keys import KEYS, MASTER, MASTER_VARIABLE, SubjectKeys
 from components.serving.decision_log.parts import Parts
 from components.serving.decision_log.schema import connect, new_id
+from pipelines.decisions import forget
 from tests.fakes.decision_record import record
 from tests.fakes.serving_case import tiny_recipe
 
@@ -181,3 +184,28 @@ def test_keys_of_an_earlier_version_count_as_used_today(tmp_path: Path) -> None:
 def readable(path: Path) -> list[str]:
     """The shops of the decisions that can be read."""
     return [row["entities"]["shop"] for row in read_decisions(path) if not row["forgotten"]]
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_no_subject_is_said_to_be_unknown_under_another_master_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, earlier: bool
+) -> None:
+    """Forgetting and writing are refused without the right one, and nothing is made in its place."""
+    (decision_id,) = logged(tmp_path, ["shop-1"])
+    if earlier:  # a file of before the check value was kept
+        with sqlite3.connect(tmp_path / KEYS) as connection:
+            connection.execute("delete from master")
+    (tmp_path / MASTER).rename(tmp_path / "elsewhere")
+    home, who = Home.at(tmp_path), identify("eve")
+    with pytest.raises(UserError, match=r"gone, and .* was made with it"):
+        forget(home, "shop-1", "asked for", who)
+    assert not (tmp_path / MASTER).exists()
+    with monkeypatch.context() as other:
+        other.setenv(MASTER_VARIABLE, base64.b64encode(secrets.token_bytes(32)).decode())
+        with pytest.raises(UserError, match="not the one that they were made with"):
+            forget(home, "shop-1", "asked for", who)
+    (tmp_path / "elsewhere").rename(tmp_path / MASTER)
+    assert forget(home, "shop-1", "asked for", who)["keys"] == 1
+    found = find_decision(tmp_path / "decisions.db", decision_id)
+    assert found is not None
+    assert found["forgotten"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from components.core.errors import TransientError, UserError
+from components.core.processes import wait_until
 from components.serving.decision_log import (
     ConflictingFeedbackError,
     DecisionLog,
@@ -204,3 +206,62 @@ def test_a_log_of_an_earlier_version_is_read_and_written_on(tmp_path: Path) -> N
     log.decision(**record(2))
     log.close()
     assert [row["intact"] for row in read_decisions(tmp_path / "d.db")] == [False, True]
+
+
+def test_a_disk_that_takes_records_again_gets_all_that_were_answered_meanwhile(tmp_path: Path) -> None:
+    """The batch is kept and tried again, the log says so meanwhile, and is healthy afterwards."""
+    path = tmp_path / "d.db"
+    log = DecisionLog(path, "run-1")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("ALTER TABLE decisions RENAME TO away")
+        for number in range(30):
+            log.decision(**record(number))
+        assert wait_until(lambda: not log.healthy and "no such table" in log.error, 10.0, every=0.01)
+        other.execute("ALTER TABLE away RENAME TO decisions")
+    assert wait_until(lambda: log.healthy, 20.0, every=0.01)
+    log.close()
+    assert [row["id"] for row in read_decisions(path)] == [record(number)["id"] for number in range(30)]
+
+
+def test_a_record_that_no_disk_would_take_holds_up_no_other(tmp_path: Path) -> None:
+    """One that is no JSON, and one whose id is there already, are set aside."""
+    log = DecisionLog(tmp_path / "d.db", "run-1")
+    log.decision(**record(1))
+    log.decision(**record(2) | {"entities": {"shop": {1, 2}}})
+    log.decision(**record(1) | {"label": "no"})
+    log.decision(**record(3))
+    log.close()
+    assert not log.error
+    found = read_decisions(tmp_path / "d.db")
+    assert [row["id"] for row in found] == [record(1)["id"], record(3)["id"]]
+    assert found[0]["label"] == record(1)["label"]
+
+
+def test_a_disk_that_is_behind_shows_before_more_than_a_second_could_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Late while another holds the file, not late when it is written."""
+    monkeypatch.setattr(writer, "LATE_SECONDS", 0.2)
+    path = tmp_path / "d.db"
+    log = DecisionLog(path, "run-1")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert not log.late
+        log.decision(**record(1))
+        assert wait_until(lambda: log.late, 10.0, every=0.01)
+        other.execute("ROLLBACK")
+    assert wait_until(lambda: not log.late, 20.0, every=0.01)
+    log.close()
+    assert len(read_decisions(path)) == 1
+
+
+def test_a_file_that_was_deleted_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing goes on being written where nobody can find it."""
+    monkeypatch.setattr(writer, "LOOK_SECONDS", 0.0)
+    path = tmp_path / "d.db"
+    log = DecisionLog(path, "run-1")
+    for each in tmp_path.glob("d.db*"):
+        each.unlink()
+    log.decision(**record(1))
+    log.close()
+    assert [row["id"] for row in read_decisions(path)] == [record(1)["id"]]

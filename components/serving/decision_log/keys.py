@@ -36,7 +36,11 @@ CREATE TABLE IF NOT EXISTS keys (id TEXT PRIMARY KEY, subject TEXT NOT NULL, wra
 CREATE UNIQUE INDEX IF NOT EXISTS keys_subject ON keys (subject);
 CREATE TABLE IF NOT EXISTS forgotten (
   subject TEXT NOT NULL, time TEXT NOT NULL, reason TEXT NOT NULL, keys INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS master (fits TEXT NOT NULL);
 """
+WRONG_MASTER = (
+    f"decision keys: the master key is not the one that they were made with; restore {MASTER}, or set {MASTER_VARIABLE}"
+)
 
 
 class SubjectKeys:
@@ -45,6 +49,7 @@ class SubjectKeys:
     def __init__(self, path: Path, master: bytes) -> None:
         self._master = master
         self._connection = _connect(path)
+        self._check_master()
         self._cached: dict[str, tuple[str, AESGCM] | AESGCM] = {}
         self._day = ""  # of what is cached: on another day each key's last use is written anew
         self._version = -1
@@ -54,13 +59,13 @@ class SubjectKeys:
         """The keys of a home, made where there are none.
 
         Raises:
-            UserError: the master key is not 32 bytes, or cannot be kept here.
+            UserError: the master key is not 32 bytes, is not the one that the keys were made with, or is gone.
         """
         return cls(folder / KEYS, _master(folder))
 
     @classmethod
     def existing(cls, folder: Path) -> Self | None:
-        """The keys of a home, None where it has none or its master key is not here."""
+        """The keys of a home for reading, None where it has none or its master key is not here; UserError as `at`."""
         there = (folder / KEYS).is_file() and (os.environ.get(MASTER_VARIABLE) or (folder / MASTER).is_file())
         return cls.at(folder) if there else None
 
@@ -107,6 +112,19 @@ class SubjectKeys:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+    def _check_master(self) -> None:
+        """Under another master key a subject has another pseudonym: it would look as if nothing were kept of it."""
+        fits = hmac.digest(self._master, b"check", "sha256").hex()
+        with self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            row = self._connection.execute("SELECT fits FROM master").fetchone()
+            if row is None:
+                if made := self._connection.execute("SELECT wrapped, id FROM keys LIMIT 1").fetchone():
+                    self._unwrap(*made)  # keys of an earlier version
+                self._connection.execute("INSERT INTO master VALUES (?)", (fits,))
+            elif not hmac.compare_digest(str(row[0]), fits):
+                raise UserError(WRONG_MASTER)
 
     def _of(self, subject: str) -> tuple[str, AESGCM]:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -171,9 +189,7 @@ class SubjectKeys:
         try:
             return AESGCM(self._master).decrypt(wrapped[:NONCE], wrapped[NONCE:], key_id.encode())
         except InvalidTag as error:
-            raise UserError(
-                f"decision keys: the master key is not the one they were made with; set {MASTER_VARIABLE} to it"
-            ) from error
+            raise UserError(WRONG_MASTER) from error
 
 
 def drop_unused(folder: Path, before: str) -> int:
@@ -202,6 +218,8 @@ def _master(folder: Path) -> bytes:
         return _checked(given, MASTER_VARIABLE)
     path = folder / MASTER
     if not path.exists():
+        if (folder / KEYS).is_file():
+            raise UserError(f"{path}: gone, and {folder / KEYS} was made with it; restore it, or set {MASTER_VARIABLE}")
         path.parent.mkdir(parents=True, exist_ok=True)
         staging = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
         handle = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
