@@ -267,7 +267,8 @@ class Evidence(Record):
     robustness: change of the input → mean_shift, p95_shift, flip_rate, invalid_rate; invalid_rate: share of all answers
     that are no member of the closed set of labels. drift: column or "score" → psi of test against training, noise (the
     psi that equal distributions would show at these sizes), new_share (rows of unseen categories), rows.
-    latency_ms: offline_p50 and offline_p95 of one row at a time in the evaluator, and rows; no latency of serving.
+    latency_ms: offline_p50 and offline_p95 of one row at a time in the evaluator, offline_cpu_p95 of its CPU time, and
+    rows; no latency of serving.
     cost_per_thousand: of scoring 1,000 rows at the recipe's price per hour, in its currency.
     memorisation: of training texts under the language-model head; personal_data: finds in the model's files by kind.
     test_window_uses: how many candidates have been judged on these test rows, up to and with this one; 0 = not counted.

@@ -40,6 +40,7 @@ def evaluate(
     contract_digest: str = "",
     public_keys: Sequence[str] = (),
     clock: Callable[[], float] = time.perf_counter,
+    cpu_clock: Callable[[], float] = time.process_time,
 ) -> Evidence:
     """Score the test rows once and publish the evidence: whole, with each part measured or said to be insufficient.
 
@@ -54,7 +55,8 @@ def evaluate(
         contract_digest: of the contract that the rows were read under.
         public_keys: whose signature of the model counts; none asks for no signature. One that is absent is left to the
             gate, which refuses it.
-        clock: seconds, for latency and cost; all else is a function of the inputs.
+        clock: seconds, for latency and cost; cpu_clock: CPU seconds of this process, for the work of one row. All else
+            is a function of the inputs.
 
     Returns:
         The evidence. Where the champion cannot score these rows its part is empty, which the gate does not let pass.
@@ -99,6 +101,7 @@ def evaluate(
         champion=_champion_scores(champion, spec, frame),
         seconds=seconds,
         clock=clock,
+        cpu_clock=cpu_clock,
     )
     evidence = replace(
         gather(case, known.digest),

@@ -175,10 +175,11 @@ def _drifted(evidence: Evidence) -> Iterator[str]:
         new = [f"{name} {item['new_share']:.1%}" for name, item in evidence.drift.items() if "new_share" in item]
         yield f"<p>Test rows with a value that training never saw: {escape(', '.join(new))}.</p>" if new else ""
     if taken := evidence.latency_ms:
+        cpu = f", of CPU time {taken['offline_cpu_p95']:.2f} ms" if "offline_cpu_p95" in taken else ""
         yield (
             f"<p>One row alone in the evaluator: median {taken['offline_p50']:.2f} ms, 95th percentile "
-            f"{taken['offline_p95']:.2f} ms over {taken['rows']:.0f} rows. This is offline scoring and not the latency "
-            "of serving.</p>"
+            f"{taken['offline_p95']:.2f} ms over {taken['rows']:.0f} rows{cpu}. This is offline scoring and not the "
+            "latency of serving.</p>"
         )
     if evidence.cost_per_thousand is not None:
         yield f"<p>Scoring 1,000 rows in batches: {evidence.cost_per_thousand:.2g} at the recipe's price per hour.</p>"

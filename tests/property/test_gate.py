@@ -116,7 +116,11 @@ def full_evidences(draw: st.DrawFn) -> Evidence:
         },
         robustness={change: measure(values, near) for change, values in found.robustness.items()},
         invalid_rate=interval(draw(st.floats(0, 0.1)), 90),
-        latency_ms={"offline_p95": draw(st.floats(1, 40)), "rows": 50.0},
+        latency_ms={
+            "offline_p95": draw(st.floats(1, 40)),
+            "offline_cpu_p95": draw(st.floats(1, 40)),
+            "rows": 50.0,
+        },
         memorisation=measure(found.memorisation, st.floats(0.0, 1.0)),
         personal_data=found.personal_data | {"email": draw(st.integers(0, 3)), "phone": draw(st.integers(0, 3))},
         test_window_uses=draw(st.integers(0, 8)),
@@ -221,6 +225,13 @@ def worse_memory(name: str) -> Callable[[Evidence, float], Evidence]:
     return change
 
 
+def worse_latency(which: str) -> Callable[[Evidence, float], Evidence]:
+    """More of it."""
+    return lambda evidence, by: replace(
+        evidence, latency_ms=evidence.latency_ms | {which: evidence.latency_ms[which] * (1 + 9 * by)}
+    )
+
+
 WORSE: dict[str, Callable[[Evidence, float], Evidence]] = {
     **{name: worse_metric(name, up=False) for name in ("auc", "average_precision", "precision", "recall", "accuracy")},
     **{name: worse_metric(name, up=True) for name in ("log_loss", "brier", "ece", "fpr")},
@@ -235,9 +246,8 @@ WORSE: dict[str, Callable[[Evidence, float], Evidence]] = {
     "invalid": lambda evidence, by: replace(
         evidence, invalid_rate=interval((evidence.invalid_rate.value or 0.0) + by * 0.5, 90)
     ),  # type: ignore[union-attr]
-    "latency": lambda evidence, by: replace(
-        evidence, latency_ms=evidence.latency_ms | {"offline_p95": evidence.latency_ms["offline_p95"] * (1 + 9 * by)}
-    ),
+    "latency": worse_latency("offline_p95"),
+    "CPU time": worse_latency("offline_cpu_p95"),
     "completion": worse_memory("completion_difference"),
     "membership": worse_memory("membership_auc"),
     "personal data": lambda evidence, by: replace(
@@ -262,6 +272,7 @@ HELD = {  # which rules of the strict policy each change guards
     "fairness": "fairness",
     "invalid": "invalid_rate",
     "latency": "latency",
+    "CPU time": "latency",
     "personal data": "personal_data",
     "window": "test_window",
 }
@@ -381,7 +392,8 @@ def test_an_interval_over_no_rows_refuses() -> None:
 def test_a_latency_skew_or_count_that_is_no_number_refuses(value: Any) -> None:
     """Plain numbers of the evidence too."""
     found = full_evidence()
-    assert open_rules(replace(found, latency_ms={"offline_p95": value}))
+    for which in ("offline_p95", "offline_cpu_p95"):
+        assert open_rules(replace(found, latency_ms=found.latency_ms | {which: value}))
     assert open_rules(replace(found, personal_data={"email": value}))
     said = replace(handed(found), skew=value)
     assert not decides(found, STRICT, said=said)

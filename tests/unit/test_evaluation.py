@@ -86,7 +86,8 @@ def test_the_same_inputs_give_the_same_evidence(made: tuple[Path, Path, Training
     """Nothing random is left but the clock: with a clock that stands, a resumed run hands over the same digest."""
     rows, model, _ = made
     first, second = (
-        evaluate(small_recipe(), rows, model, rows.parent / name, clock=lambda: 0.0) for name in ("one", "two")
+        evaluate(small_recipe(), rows, model, rows.parent / name, clock=lambda: 0.0, cpu_clock=lambda: 0.0)
+        for name in ("one", "two")
     )
     assert first.record_digest == second.record_digest
 
@@ -286,14 +287,21 @@ def test_every_part_is_measured_or_says_why_not(made: tuple[Path, Path, Training
     """Nothing is silently absent: what was not asked, and what could not be told, is named with its reason."""
     rows, model, _ = made
     asked = {"price_per_hour": 3.6, "bootstrap": 40, "min_slice_rows": 5, "min_slice_positives": 2}
-    ticks = iter(range(10_000))
-    full = evaluate(small_recipe(evaluation=asked), rows, model, rows.parent / "full", clock=lambda: float(next(ticks)))
+    ticks, busy = iter(range(10_000)), iter(range(10_000))
+    full = evaluate(
+        small_recipe(evaluation=asked),
+        rows,
+        model,
+        rows.parent / "full",
+        clock=lambda: float(next(ticks)),
+        cpu_clock=lambda: 0.25 * next(busy),
+    )
     said = full.parts
     named = {"metrics", "operating", "baselines", "slices", "robustness", "injection", "drift", "latency", "cost"}
     assert {name for name in named if said[name] != "measured"} == set()
     assert said["champion"] == "not asked: there is none yet"
     assert said["memorisation"].startswith("insufficient: no language-model head")
-    assert full.latency_ms == {"offline_p50": 1000.0, "offline_p95": 1000.0, "rows": 50.0}
+    assert full.latency_ms == {"offline_p50": 1000.0, "offline_p95": 1000.0, "offline_cpu_p95": 250.0, "rows": 50.0}
     assert full.cost_per_thousand == pytest.approx(3.6 / 3600 * 1000 / full.rows)
     assert sum(sum(row) for row in full.confusion) == full.rows
     off = {"robustness_rows": 0, "drift_rows": 0, "memorisation_rows": 0, "latency_rows": 0, "baselines": []}

@@ -116,6 +116,7 @@ def test_a_recipe_may_name_a_value_of_a_column_it_cuts_by() -> None:
 LIMITS = Gate(
     min_group_positives=5,
     max_offline_p95_ms=10.0,
+    max_offline_cpu_p95_ms=10.0,
     max_personal_data=0,
     max_invalid_rate=0.1,
     max_flip_rate={"typos": 0.5},
@@ -134,6 +135,7 @@ def open_rule(evidence: Evidence, **changes: Any) -> set[str]:
     ("changes", "rule"),
     [
         ({"latency_ms": {"offline_p95": 0.0, "rows": 0.0}}, "latency"),
+        ({"latency_ms": {"offline_p95": 1.0, "rows": 50.0}}, "latency"),
         ({"latency_ms": {"offline_p95": 1.0}}, "latency"),
         ({"latency_ms": {"offline_p95": 1.0, "rows": 3.0}}, "latency"),
         ({"personal_data": {"email": 0}}, "personal_data"),

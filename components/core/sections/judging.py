@@ -81,8 +81,10 @@ class Gate(Section):
     comparison. blocking_groups: groups, "A & B", columns of evaluation.slices or one "COLUMN=VALUE" (compared with all
     rows) that decide, with min_group_positives positives and negatives in each slice: max_group_auc_gap in either
     direction, max_differences by measure; others are shown. A column decides only where each of its values is large
-    enough. max_mean_shift, max_flip_rate: by change of the input, see Evidence.robustness. max_window_uses: how many
-    candidates may be judged on the same test rows, with this one.
+    enough. max_mean_shift, max_flip_rate: by change of the input, see Evidence.robustness. max_offline_p95_ms,
+    max_offline_cpu_p95_ms: of one row alone in the evaluator, by the clock on the wall, which waits for whatever else
+    the machine does, and in CPU time of all threads, which does not. max_window_uses: how many candidates may be judged
+    on the same test rows, with this one.
     """
 
     min_auc: Share | None = None
@@ -102,6 +104,7 @@ class Gate(Section):
     max_mean_shift: dict[str, Share] = Field(default_factory=dict)
     max_flip_rate: dict[str, Share] = Field(default_factory=dict)
     max_offline_p95_ms: Positive | None = None
+    max_offline_cpu_p95_ms: Positive | None = None
     max_completion_difference: Share | None = None
     max_membership_auc: Share | None = None
     max_personal_data: Natural | None = None

@@ -32,10 +32,18 @@ def behaviour(evidence: Evidence, gate: Gate) -> Iterator[RuleResult]:
     yield from _robustness("flip_rate", gate.max_flip_rate, evidence, "share of decisions that turn")
     yield limited(
         "latency",
-        _p95(evidence),
+        _p95(evidence, "offline_p95"),
         gate.max_offline_p95_ms,
         at_least=False,
         what="95th percentile of the scoring time in ms",
+    )
+    yield limited(
+        "latency",
+        _p95(evidence, "offline_cpu_p95"),
+        gate.max_offline_cpu_p95_ms,
+        at_least=False,
+        what="95th percentile of the CPU time of a score in ms",
+        subject="CPU time",
     )
     for name, limit in (
         ("completion_difference", gate.max_completion_difference),
@@ -61,12 +69,12 @@ def _robustness(measure: str, limits: dict[str, float], evidence: Evidence, what
         yield limited("robustness", seen, limit, at_least=False, what=what_of, subject=subject)
 
 
-def _p95(evidence: Evidence) -> float | None:
+def _p95(evidence: Evidence, which: str) -> float | None:
     """The 95th percentile of the scoring time, where enough rows were timed to have one."""
     timed = within(evidence.latency_ms.get("rows"), (FEWEST_SAMPLED, math.inf))
     if timed is None or not was_measured(evidence, "latency"):
         return None
-    return within(evidence.latency_ms.get("offline_p95"), (0.0, math.inf))
+    return within(evidence.latency_ms.get(which), (0.0, math.inf))
 
 
 def _personal_data(evidence: Evidence, gate: Gate) -> RuleResult:
