@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from contextlib import suppress
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -79,6 +80,22 @@ def disk_fills_at_step_10() -> None:
     def save(self: Saver) -> None:
         if self._rank.state.step == 10:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        usual(self)
+
+    Saver.save = save  # type: ignore[method-assign]
+
+
+def disk_is_filled_at_step_10() -> None:
+    """The job's file system, a small one of the test's own, has no block left from the second checkpoint on."""
+    from components.training.saving import Saver
+
+    usual = Saver.save
+
+    def save(self: Saver) -> None:
+        if self._rank.state.step == 10 and self._rank.chief:
+            with (self._job.folder.parent / "ballast").open("wb", buffering=0) as stream, suppress(OSError):
+                while True:
+                    stream.write(bytes(4096))
         usual(self)
 
     Saver.save = save  # type: ignore[method-assign]
