@@ -21,7 +21,7 @@ from components.core.processes import wait_until
 from components.core.recipe import Recipe
 from components.core.records import RolloutReport
 from components.models.spec import spec_for
-from components.serving.decision_log import find_decision, read_decisions
+from components.serving.decision_log import find_decision
 from components.serving.engines import Choice, choose
 from components.serving.replica import WARM_UP_REQUESTS
 from components.serving.router.interface import ALLOWED, ARM_HEADER
@@ -82,7 +82,7 @@ def rolled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rolled]:
         with Caller(stack.url, pair.rows, CALLER_RATE, 21.0) as caller:
             report = pair.roll_out(stack, recipe, "run-1")
             wait_until(lambda: report.outcome != "passed" or caller.answered(1.0) >= 40, 60.0)
-        log = logged(stack, set(), report.requests + len(caller.decisions))
+        log = logged(stack, 0.0, report.requests + len(caller.decisions))
         yield Rolled(pair, stack, report, caller, log, everything)
 
 
@@ -218,9 +218,9 @@ BAD_CANARIES = {
 
 def _rolled_out(rolled: Rolled, stack: LocalStack, name: str, recipe: Recipe, registered: str) -> Ended:
     """Version 2 beside version 1 on this stack, to its end; afterwards stable alone answers."""
-    before = {row["id"] for row in read_decisions(stack.decision_log)} if stack.decision_log.exists() else set()
+    began = time.time()
     report = rolled.pair.roll_out(stack, recipe, name.replace(" ", "-"), registered)
-    ended = Ended(report, logged(stack, before, report.requests))
+    ended = Ended(report, logged(stack, began, report.requests))
     ended.told(name)
     assert len(ended.log) == report.requests
     assert stack.router.weights() == {"stable": 100, "canary": 0}
@@ -311,10 +311,11 @@ def test_a_killed_vllm_at_half_the_traffic_costs_nobody_a_request(rolled: Rolled
         canary.suspend()  # so that the kill meets requests under way
         wait_until(lambda: stack.router.active("canary") >= 3, 10.0, every=0.01)
         canary.kill()
-        began = time.monotonic()
+        killed = time.monotonic()
         wait_until(lambda: not stack.router.weights().get("canary"), 30.0, every=0.01)
-        seconds.append(time.monotonic() - began)
+        seconds.append(time.monotonic() - killed)
 
+    began = time.time()
     killing = threading.Thread(target=kill)
     killing.start()
     with Caller(stack.url, pair.rows, CALLER_RATE, 21.0) as caller:
@@ -322,8 +323,7 @@ def test_a_killed_vllm_at_half_the_traffic_costs_nobody_a_request(rolled: Rolled
         killing.join()
         after = len(caller.decisions)
         wait_until(lambda: len(caller.decisions) >= after + 15, 30.0)
-    known = {row["id"] for row in rolled.log}
-    ended = Ended(report, logged(stack, known, report.requests + len(caller.decisions)))
+    ended = Ended(report, logged(stack, began, report.requests + len(caller.decisions)))
     ended.told(f"is killed (0 % after {seconds[0]:.2f} s)")
     ended.aborted_by({"alive"})
     ended.unharmed(pair, {"http_503", "connect"})

@@ -17,8 +17,8 @@ from tests.fakes.vllm_pair import SAME, Pair
 LATE = {"timeout", "http_503"}  # a machine that is busy with something else, or a router that took the arm out
 
 
-def logged(stack: LocalStack, known: Collection[str], count: int) -> list[dict[str, Any]]:
-    """Decisions of the stack's home but those `known`, once as many are there: the log is written behind the answer.
+def logged(stack: LocalStack, since: float, count: int) -> list[dict[str, Any]]:
+    """Decisions drawn since then (Unix time), once as many are there: the log is written behind the answer.
 
     In the order of their answers, without those that were handed on.
     """
@@ -26,11 +26,16 @@ def logged(stack: LocalStack, known: Collection[str], count: int) -> list[dict[s
 
     def there() -> bool:
         every = read_decisions(stack.decision_log) if stack.decision_log.exists() else []
-        found[:] = [row for row in every if row["id"] not in known and not row["kind"]]
+        found[:] = [row for row in every if drawn_at(row) >= since - 0.001 and not row["kind"]]
         return len(found) >= count
 
     wait_until(there, 10.0, every=0.1)
     return found
+
+
+def drawn_at(row: dict[str, Any]) -> float:
+    """Unix time of a decision: its id begins with the milliseconds."""
+    return int(row["id"][:12], 16) / 1000
 
 
 @dataclass(frozen=True)
@@ -48,9 +53,8 @@ class Ended:
     @property
     def seconds_to_abort(self) -> float:
         """From the first draw that went wrong (the first of the canary, where none failed) to the last that could."""
-        drawn = [(int(row["id"][:12], 16) / 1000, row) for row in self.log]  # an id begins with its milliseconds
-        possible = [at for at, row in drawn if row["weight"]]
-        wrong = [at for at, row in drawn if row["failure"]] or possible
+        possible = [drawn_at(row) for row in self.log if row["weight"]]
+        wrong = [drawn_at(row) for row in self.log if row["failure"]] or possible
         return max(possible) - min(wrong) if possible else 0.0
 
     def aborted_by(self, rules: Collection[str]) -> None:
