@@ -129,9 +129,7 @@ class ClusterStack:
         A version that runs behind this arm already is asked the golden request through the router, and stays. A stable
         of another version answers until the new one does, and ends then.
 
-        Raises:
-            IntegrityError, UserError: as `launch`.
-            TransientError: it was not ready in time, or scores otherwise than registered.
+        Raises as `launch`, and TransientError: it was not ready in time, or scores otherwise than registered.
         """
         if self.serves(arm, version, digest):
             return self._proved_again(arm, golden)
@@ -276,7 +274,7 @@ class ClusterStack:
 
     @property
     def _patience(self) -> float:
-        """Until what was drawn before a change has been answered."""
+        """Until what was drawn before is answered."""
         return self._quiet + self._recipe.serving.request_timeout_seconds
 
     def _proved_again(self, arm: str, golden: GoldenRow | None) -> Served:

@@ -46,7 +46,7 @@ ROW: dict[str, Any] = {"features": {"count": 3.0, "rate": 0.2}, "text": "my card
 ROLLOUT: dict[str, Any] = {
     "golden_requests": 8, "shadow_requests": 0, "steps": [50], "min_canary_requests": 30,
     "requests_per_second": 40.0, "deadline_seconds": 60.0, "error_margin": 0.2, "latency_ratio": 20.0,
-    "slo_requests": 40,
+    "slo_requests": 150, "slo_error_rate": 0.05,
 }  # fmt: skip
 
 
@@ -189,8 +189,8 @@ def users(stack: ClusterStack) -> Iterator[list[Decision]]:
         thread.join()
 
 
-def publish_versions(root: Path) -> None:
-    """Version 2 to be rolled out beside champion 1: two models of other weights and the same prompt score alike."""
+def publish_versions(root: Path, champion: bool = True) -> None:
+    """Version 2 to be rolled out beside champion 1, or alone: other weights and the same prompt score alike."""
     dirs = {"1": root / "model-1", "2": root / "model-2"}
     for version, folder in dirs.items():
         make_shell(folder, note=version)
@@ -219,14 +219,16 @@ def publish_versions(root: Path) -> None:
     with publishing(root / "version") as folder:
         ModelVersionRef(
             name="tiny", version="2", digest=digests["2"], gate_passed=True, gate=(),
-            champion_version="1", champion_digest=digests["1"], evidence_digest=evidence.record_digest,
+            champion_version="1" if champion else "", champion_digest=digests["1"] if champion else "",
+            evidence_digest=evidence.record_digest,
         ).write(folder)  # fmt: skip
 
 
 def roll(root: Path, recipe: Recipe, client: Any, run_id: str) -> RolloutReport:
     """The rollout's public function, with a stack on the cluster."""
     folders = [root / name for name in ("version", "set", "evidence")]
-    dirs: dict[str, Path | None] = {"stable": root / "model-1", "candidate": root / "model-2"}
+    first = not ModelVersionRef.read(root / "version").champion_version
+    dirs: dict[str, Path | None] = {"stable": None if first else root / "model-1", "candidate": root / "model-2"}
     home = Home.at(root / "home")
     with closing(Ledger(home.ledger_url)) as ledger:
         opening: Any = lambda: open_here(recipe, home, root / "set", client)  # noqa: E731
