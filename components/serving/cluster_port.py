@@ -24,7 +24,7 @@ from components.serving.cluster_control import FEWEST_KEY_BYTES, OutdatedError, 
 from components.serving.control import ArmState, ServingState
 from components.serving.scoring_service import ServiceConfig
 
-LARGEST_BODY = 1 << 22
+LARGEST_BODY, SMALL_BODY = 1 << 22, 1 << 16
 IDLE_SECONDS = 10.0
 
 
@@ -64,7 +64,7 @@ def _handler(scoring: Scoring, key: str) -> type[BaseHTTPRequestHandler]:
                 return
             size = self.headers.get("content-length", "")
             if not size.isdigit() or int(size) > LARGEST_BODY:
-                self.close_connection = True
+                self._forget()
                 self._send(413, {"detail": "no length, or too large"})
                 return
             body = self.rfile.read(int(size))
@@ -74,9 +74,16 @@ def _handler(scoring: Scoring, key: str) -> type[BaseHTTPRequestHandler]:
             given = self.headers.get("authorization", "")
             known = hmac.compare_digest(given.encode(), f"Bearer {key}".encode())
             if not known:
-                self.close_connection = True
+                self._forget()
                 self._send(401, {"detail": "not the key of this home's serving folder"})
             return known
+
+        def _forget(self) -> None:
+            """A small body is taken in unread, so that the answer comes before the connection ends."""
+            self.close_connection = True
+            size = self.headers.get("content-length", "")
+            if size.isdigit() and int(size) <= SMALL_BODY:
+                self.rfile.read(int(size))
 
         def _answer(self, make: Callable[[], dict[str, Any] | None]) -> None:
             try:
@@ -95,6 +102,8 @@ def _handler(scoring: Scoring, key: str) -> type[BaseHTTPRequestHandler]:
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(content)))
+            if self.close_connection:
+                self.send_header("connection", "close")
             self.end_headers()
             self.wfile.write(content)
 
