@@ -11,7 +11,6 @@ import logging
 import random
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from components.serving.asking import Answer, ArmAsker, FeatureValues, InForce
 from components.serving.control import CANARY, STABLE, ArmState, read_state
 from components.serving.decision_log import DecisionLog
 from components.serving.decision_log.schema import new_id
+from components.serving.feature_reader import FeatureReader
 from components.serving.in_flight import InFlight
 from components.serving.passthrough import Passed, record_of
 from components.serving.rules import (
@@ -139,7 +139,7 @@ class Decider:
         self._state_path, self._timeout = state_path, timeout_seconds
         self._model = model
         self._draws = random.Random(seed)  # noqa: S311 - a fair draw that can be repeated, not a secret
-        self._reader = ThreadPoolExecutor(1, "features")  # SQLite handles stay in one thread
+        self._reader = FeatureReader(features)
         self._cache: dict[tuple[str, str], Renderer] = {}
         self._seen: tuple[int, int] = (0, 0)
         self._mirrors: set[asyncio.Task[None]] = set()
@@ -202,7 +202,7 @@ class Decider:
         answer, failure = await self._answer(asked, features)
         if answer.failure:
             answer, rule = self._stand_in(answer, asked.entities, question)
-        elif rule == MODEL:
+        elif rule == MODEL and self._rules.fallback == LAST_KNOWN:
             self._known_answers.keep(question_key(asked.entities, question), answer)
         state, drawn = asked.now.state, asked.drawn
         status = "refused" if answer.failure else "ok" if answer.arm == drawn and rule == MODEL else "fallback"
@@ -322,7 +322,7 @@ class Decider:
         """Let mirrored requests finish and stop reading features."""
         if self._mirrors:
             await asyncio.wait(self._mirrors, timeout=self._timeout)
-        self._reader.shutdown(wait=False)
+        self._reader.close()
 
     def _load(self) -> InForce:
         state = read_state(self._state_path)
@@ -337,10 +337,10 @@ class Decider:
         return InForce(state, renderers)
 
     async def _read(self, entities: Mapping[str, str], request: Mapping[str, Any]) -> FeatureValues | None:
-        reading, loop = self._features.read, asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._timeout * FEATURES_SHARE):
-                return await loop.run_in_executor(self._reader, reading, entities, request)
+                found: FeatureValues = await self._reader.ask(entities, request)
+                return found
         except Exception:
             logger.exception("features could not be read")
             return None

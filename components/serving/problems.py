@@ -99,7 +99,8 @@ class BodyLimit:
             await refuse(send, 413, f"body larger than {self.largest_bytes} bytes", receive=unread)
             return
         if body is not None:
-            await self.app(scope, _replay(body, receive), send)
+            whole = {"type": "http.request", "body": body, "more_body": False}
+            await self.app(scope, replayed(whole, receive), send)
 
     async def _read(self, scope: Message, receive: Receive) -> bytes | None:
         """The whole body, None where the caller is gone."""
@@ -144,7 +145,8 @@ def _declared(scope: Message) -> int:
     return 0
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def replayed(message: Message, receive: Receive) -> Receive:
+    """A `receive` that gives this message first."""
     given = False
 
     async def once() -> Message:
@@ -152,7 +154,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         if given:
             return await receive()
         given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return message
 
     return once
 

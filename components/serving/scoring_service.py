@@ -4,8 +4,9 @@ Annotations are evaluated here: FastAPI reads those of the handlers, whose types
 """
 
 import asyncio
+import gc
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,15 +21,13 @@ from components.serving.api import (
     Completion,
     DecisionAnswer,
     FeedbackAnswer,
-    answer_of,
     observed_wrongly,
     request_models,
 )
-from components.serving.deciding import UNKNOWN_ENTITY, Decider, OnlineFeatures, Outcome
+from components.serving.deciding import Decider, OnlineFeatures
 from components.serving.decision_log import ConflictingFeedbackError, DecisionLog, Keeping, UnknownDecisionError
 from components.serving.decision_log.keys import SubjectKeys
-from components.serving.in_flight import name_of
-from components.serving.moments import moment
+from components.serving.decisions import DECISIONS, Decisions, QuickDecisions
 from components.serving.passthrough import PassThrough
 from components.serving.problems import PROBLEM_JSON, BodyLimit, ProblemError, install_problems
 from components.serving.rules import Patience, Rules
@@ -115,6 +114,8 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
         )  # fmt: skip
         held.update(log=log, decider=decider, passing=passing)
         await decider.refresh()
+        gc.collect()
+        gc.freeze()  # what is there from the start is not looked through again while requests wait
         watcher = asyncio.create_task(decider.watch())
         try:
             yield
@@ -129,6 +130,8 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
             await asyncio.to_thread(tracing.close)
 
     app = FastAPI(title="Pilotline scoring service", version="1", lifespan=lifespan, redirect_slashes=False)
+    deciding = Decisions(request_model, lambda: held["decider"], meters, tracing)
+    app.add_middleware(QuickDecisions, decisions=deciding)  # innermost: the others have looked at the request
     app.add_middleware(Shedding, most=serving.max_in_flight)
     app.add_middleware(BodyLimit)
     app.add_middleware(Doorkeeper, clients=clients)
@@ -143,31 +146,13 @@ def create_app(config: ServiceConfig, features: OnlineFeatures) -> "FastAPI":
         )
     }  # fmt: skip
 
-    async def decided(item: Any, request: Request, background: BackgroundTasks) -> Outcome:
-        client = request.scope.get("state", {}).get("client", "")
-        try:
-            asked = (_texts(item.entities), *_input(item.input))
-            outcome = await held["decider"].decide(*asked, client=client, request_id=name_of(request.headers))
-        except TransientError as error:
-            raise ProblemError(503, str(error)) from error
-        meters.count(outcome)
-        background.add_task(held["decider"].mirror, outcome)
-        return outcome
-
-    @app.post("/v1/decisions", responses=errors, response_model=DecisionAnswer | BatchAnswer)
+    @app.post(DECISIONS, responses=errors, response_model=DecisionAnswer | BatchAnswer)
     @_reads(request_model)
     async def decisions(body: Any, request: Request, background: BackgroundTasks) -> Response:
         """Decide on one row, or on up to 64 `items`."""
-        with tracing.span("POST /v1/decisions", headers=dict(request.headers)):
-            if hasattr(body, "items"):
-                outcomes = await asyncio.gather(*(decided(item, request, background) for item in body.items))
-                return _json({"items": [answer_of(outcome) for outcome in outcomes]}, background)
-            outcome = await decided(body, request, background)
-        if outcome.status == "refused" and outcome.failure == UNKNOWN_ENTITY:
-            raise ProblemError(422, "nothing is known of this entity", decision=answer_of(outcome))
-        if outcome.status == "refused":
-            raise ProblemError(503, f"no arm could answer ({outcome.failure})", decision=answer_of(outcome))
-        return _json(answer_of(outcome), background)
+        content, outcomes = await deciding.answer(body, request.scope)
+        background.add_task(deciding.mirror, outcomes)
+        return Response(content, media_type="application/json", background=background)
 
     async def passed_on(path: str, body: Any, request: Request) -> Response:
         client = request.scope.get("state", {}).get("client", "")
@@ -276,22 +261,3 @@ def _reads(model: Any) -> Callable[[Handler], Handler]:
         return handler
 
     return marked
-
-
-def _input(given: Any) -> tuple[str, dict[str, Any]]:
-    """The text, and what else the request carries that the caller gave."""
-    values = {name: value for name, value in given.model_dump().items() if value is not None}
-    if "event_timestamp" in values:
-        values["event_timestamp"] = moment(values["event_timestamp"])
-    return values.pop("text"), values
-
-
-def _texts(entities: Any) -> Mapping[str, str]:
-    return {key: str(value) for key, value in entities.model_dump().items()}
-
-
-def _json(content: Any, background: Any) -> Any:
-    import orjson
-    from fastapi.responses import Response
-
-    return Response(orjson.dumps(content), media_type="application/json", background=background)

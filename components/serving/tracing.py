@@ -22,6 +22,11 @@ class Tracing:
         self._provider = _provider() if any(os.environ.get(name) for name in ENDPOINTS) else None
         self._tracer = self._provider.get_tracer("pilotline.serving") if self._provider else None
 
+    @property
+    def on(self) -> bool:
+        """Whether anything is traced."""
+        return self._tracer is not None
+
     @contextmanager
     def span(self, name: str, headers: dict[str, str] | None = None, **about: Any) -> Iterator[Any]:
         """A span around the block; `headers` of the caller continue its trace. Yields None where nothing is traced."""

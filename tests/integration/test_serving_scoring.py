@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 import socket
 import threading
 import time
@@ -119,6 +121,27 @@ def test_a_label_is_observed_after_its_decision_and_not_in_the_future(tmp_path: 
         assert say(10) == (422, "observed_at: is in the future")
         assert say(-60 * 24 * 365) == (422, "observed_at: is before the decision")
         assert say(0)[0] == 200
+
+
+@pytest.mark.parametrize("body", [
+    GOOD, {"items": [GOOD, {"entities": {"shop": 7}, "input": {"event_timestamp": "2026-01-31T09:30:00Z"}}]},
+    {"entities": {"shop": "unknown"}}, {"items": []}, {"entities": {}}, {"items": [GOOD], "entities": {}}, 7,
+])  # fmt: skip
+def test_the_short_way_through_the_service_answers_as_the_long_one(tmp_path: Path, body: Any) -> None:
+    """JSON in UTF-16 goes the long way: the same status, and all but ids and times alike."""
+    with scoring(tmp_path, serving={"unknown_entity": "refuse"}) as service:
+        found = []
+        for encoding in ("utf-8", "utf-16"):
+            content = json.dumps(body).encode(encoding)
+            headers = {"content-type": "application/json"}
+            answer = httpx.post(f"{service.url}/v1/decisions", content=content, headers=headers, timeout=20)
+            told = re.sub(r'"(decision_id|seconds)":("[0-9a-f]{32}"|{[^}]*})', "", answer.text)
+            found.append((answer.status_code, answer.headers["content-type"], told))
+        metrics = httpx.get(f"{service.url}/metrics").text
+    assert found[0] == found[1]
+    assert len(read_decisions(service.log)) % 2 == 0
+    if found[0][0] >= 400:
+        assert f'pilotline_http_problems_total{{status="{found[0][0]}"}} 2.0' in metrics
 
 
 def test_a_caller_that_writes_its_whole_body_before_it_reads_sees_the_refusal(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import sqlite3
+import threading
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -96,9 +97,25 @@ def new_id() -> str:
     So the part that holds a decision is found by its id alone.
     """
     milliseconds = time.time_ns() // 1_000_000
-    rest = secrets.randbits(74)
+    rest = int.from_bytes(_random(10)) >> 6
     value = milliseconds << 80 | 7 << 76 | (rest >> 62) << 64 | 2 << 62 | rest & ((1 << 62) - 1)
     return f"{value:032x}"
+
+
+class _Random(threading.local):
+    """Bytes of the system's generator, asked for many at once: each question to it is a system call."""
+
+    waiting = b""
+
+
+_drawn = _Random()
+
+
+def _random(count: int) -> bytes:
+    if len(_drawn.waiting) < count:
+        _drawn.waiting = secrets.token_bytes(4096)
+    found, _drawn.waiting = _drawn.waiting[:count], _drawn.waiting[count:]
+    return found
 
 
 def time_of(decision_id: str) -> str | None:
