@@ -32,6 +32,8 @@ ALLOWED_NAMES = frozenset(
     }
 )  # and shards; a SentencePiece tokenizer.model is no text and no JSON, and no family reads one
 ALLOWED_SUFFIXES = frozenset({WEIGHTS, ".json", ".txt"})
+ADAPTER = "adapter"  # an adapter, unmerged, beside the model directory that it was merged into
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 MOST_FILES = 1000
 LARGEST_JSON_BYTES = 64 << 20

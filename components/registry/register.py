@@ -17,6 +17,7 @@ from components.core.publish import is_whole, publishing, verify
 from components.core.recipe import Recipe
 from components.core.records import Evidence, ModelVersionRef, RuleResult
 from components.models.feature_source import FeatureSource, check_source
+from components.models.files import ADAPTER, files_digest
 from components.models.signing import SIGNATURE_FILE, Signer
 from components.registry.aliases import CHALLENGER, sync_aliases
 from components.registry.card import write_card
@@ -29,7 +30,7 @@ from components.registry.input_schema import input_schema
 from components.registry.owner import contract_owner
 from components.registry.ports import ModelRegistry
 from components.registry.sbom import bill_of_materials
-from components.registry.store import MODEL, keep_model, papers
+from components.registry.store import MODEL, keep_adapter, keep_model, papers
 from components.registry.tags import auc_text, digests_of, tags_of
 from components.registry.trust import pin_first, signer_of
 
@@ -106,14 +107,17 @@ def _said(given: Given) -> list[str]:
 
 
 def _keep(given: Given, place: Place, trusted: list[str]) -> Path:
-    """Keep the model under its digest with its signature and input signature; a kept one's signature has to hold."""
+    """Keep the model under its digest with its signature, input signature and adapter; a kept one's have to hold."""
 
     def add(staging: Path) -> None:
         if given.handed.signed_by:
             shutil.copyfile(given.signature_file, staging / SIGNATURE_FILE)
         place.tracking.write_schema(staging, input_schema(given.inputs), given.model.digest)
+        keep_adapter(given.model_dir.with_name(ADAPTER), given.model.adapter_digest, staging)
 
     def accept(kept: Path) -> bool:
+        if given.model.adapter_digest and files_digest(kept / ADAPTER) != given.model.adapter_digest:
+            return False
         try:
             held = signer_of(kept / MODEL, kept / SIGNATURE_FILE, trusted)
         except IntegrityError:

@@ -1,6 +1,7 @@
 """What is kept of registered models.
 
 models/<digest>/model/                the model directory, named by its digest
+models/<digest>/adapter/              the adapter that was merged into it, unmerged, where one was trained
 models/<digest>/model.sig, MLmodel    its signature, and its input signature as MLflow reads it
 versions/<name>/<version>/            what was said of a version: record, evidence, card, bill of materials
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 from components.core.errors import IntegrityError, UserError
 from components.core.home import safe_name
 from components.core.publish import is_whole, publishing
-from components.models.files import model_digest
+from components.models.files import ADAPTER, ADAPTER_FILES, files_digest, model_digest
 
 MODEL, VERSIONS = "model", "versions"
 
@@ -54,6 +55,22 @@ def keep_model(
                     raise IntegrityError(f"{model_dir}: copied bytes have digest {found[:12]}, not {digest[:12]}")
                 add(staging)
     return target / MODEL
+
+
+def keep_adapter(adapter: Path, digest: str, staging: Path) -> None:
+    """Copy the adapter that lies beside a model directory; nothing where the model has none (digest "").
+
+    Raises:
+        IntegrityError: the copied bytes have another digest. UserError: the folder cannot be written.
+    """
+    if not digest:
+        return
+    target = staging / ADAPTER
+    _copy(adapter, target)
+    if (found := files_digest(target)) != digest:
+        raise IntegrityError(f"{adapter}: copied bytes have digest {found[:12]}, not {digest[:12]}; train again")
+    if odd := sorted({path.name for path in target.iterdir()} - set(ADAPTER_FILES)):
+        raise IntegrityError(f"{adapter}: {odd[0]} is no file of an adapter; train again")
 
 
 def papers(models_root: Path, name: str, version: str) -> Path:

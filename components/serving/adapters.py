@@ -17,13 +17,12 @@ from typing import Any, Self
 
 from components.core.errors import IntegrityError, TransientError, UserError
 from components.core.processes import end, free_port, spawn, tail
-from components.models.files import files_digest
+from components.models.files import ADAPTER, ADAPTER_FILES, files_digest
 from components.serving.control import ARMS
 from components.serving.engine import Engine, Launch
 from components.serving.engines import cores_for
 from components.serving.replica import STOP_SECONDS, Replica, ReplicaSpec, checked, context_tokens, served_name
 
-ADAPTER = "adapter"  # beside the model directory, where training writes it
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for
 LOAD_SECONDS = 60.0
 ROUNDING = 32.0  # of the merged weights' type, in units of its epsilon at the largest value of a tensor
@@ -43,6 +42,8 @@ def check_adapter(base: Path, adapter: Path, model_dir: Path) -> int:
         rank, scale = int(config["r"]), float(config["lora_alpha"]) / int(config["r"])
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
         raise UserError(f"{adapter}: no LoRA adapter ({type(error).__name__}); serve the version merged") from error
+    if odd_files := sorted({path.name for path in adapter.iterdir()} - set(ADAPTER_FILES)):
+        raise IntegrityError(f"{adapter}: {odd_files[0]} is no file of an adapter; remove it or train again")
     odd = sorted(name for name, usual in PLAIN.items() if config.get(name, usual) not in (usual, None))
     if odd or rank > RANKS[-1]:
         raise UserError(

@@ -76,8 +76,8 @@ def test_a_server_that_dies_at_start_is_noticed_at_once_with_the_end_of_its_log(
 def test_a_canary_that_fails_costs_nobody_an_answer_and_says_how_it_failed(tmp_path: Path) -> None:
     """NaN, missing labels, another model's name, no JSON, 500, hanging: answered by stable, credited to the canary."""
     expected = {
-        "nan": "invalid", "no_labels": "invalid", "wrong_model": "wrong_model", "garbage": "invalid", "error": "http_500",
-        "hang": "timeout", "die_after:0": "http_503",
+        "nan": "invalid", "no_labels": "invalid", "wrong_model": "wrong_model", "garbage": "invalid",
+        "error": "http_500", "hang": "timeout", "die_after:0": "http_503",
     }  # fmt: skip
     with open_fake(tmp_path, serving={"request_timeout_seconds": 4.0}) as stack:
         engine = stack.choice.engine

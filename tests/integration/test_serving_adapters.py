@@ -78,6 +78,7 @@ def new_tokens(folder: Path) -> None:
 @pytest.mark.parametrize(("spoil", "error", "said"), [
     (wrong_weight, IntegrityError, "layers.0.self_attn.o_proj"), (new_tokens, UserError, "trainable_token_indices"),
     (lambda folder: shutil.rmtree(folder / "adapter"), UserError, "no LoRA adapter"),
+    (lambda folder: (folder / "adapter" / "adapter_model.bin").touch(), IntegrityError, "no file of an adapter"),
 ])  # fmt: skip
 def test_only_a_base_and_adapter_that_are_the_registered_model_are_served(
     base: Path, tmp_path: Path, spoil: Callable[[Path], None], error: type[Exception], said: str
