@@ -162,10 +162,10 @@ def open_cluster_case(root: Path) -> Iterator[Cluster]:
 
         gateway = stack.enter_context(FakeGateway(lambda: api.get(*ROUTE, NAMESPACE), port_of))
         listeners = [{"name": "models", "protocol": "HTTP", "port": gateway.port}]
-        api.create({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "pilotline"},
+        api.create({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "pilotline-models"},
                     "spec": {"gatewayClassName": "test", "listeners": listeners}}, NAMESPACE)  # fmt: skip
         address = {"addresses": [{"type": "IPAddress", "value": "127.0.0.1"}]}
-        api.set_status("gateway.networking.k8s.io/v1", "gateways", "pilotline", address, NAMESPACE)
+        api.set_status("gateway.networking.k8s.io/v1", "gateways", "pilotline-models", address, NAMESPACE)
         (root / "kubeconfig").write_text(yaml.safe_dump(api.kubeconfig()))
         found = Cluster(root, api, kubelet, gateway, (free_port(), free_port()))
         (root / "ports.json").write_text(json.dumps(found.ports))

@@ -22,6 +22,7 @@ ROOT = PROJECT_ROOT / "deploy" / "kubernetes" / "serving"
 VALIDATOR = PROJECT_ROOT.parent / "shared" / "tools" / "validate_manifests.py"
 KUSTOMIZED = ("base", "overlays/monitoring", "overlays/production")
 CUSTOM = ("gateway.networking.k8s.io", "monitoring.coreos.com", "keda.sh")
+NO_SCHEMA = "gateway.envoyproxy.io/v1alpha1"  # one object, of which a test asserts each field
 
 Object = dict[str, Any]
 
@@ -32,7 +33,7 @@ def _read(path: Path) -> list[Object]:
 
 def _written() -> list[Object]:
     files = sorted(path for path in ROOT.rglob("*.yaml") if path.name != "kustomization.yaml")
-    return [body for path in files for body in _read(path)]
+    return [body for path in files for body in _read(path) if body["apiVersion"] != NO_SCHEMA]
 
 
 def _replica(gpus: int = 2, most: int = 1, longest: float = 6.0, autoscaler: str = "hpa") -> list[Object]:
@@ -56,7 +57,7 @@ def _render(folder: str) -> list[Object]:
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed here, so the overlays are not rendered")
     done = subprocess.run(["kubectl", "kustomize", str(ROOT / folder)], capture_output=True, text=True, check=True)
-    return [body for body in yaml.safe_load_all(done.stdout) if body]
+    return [body for body in yaml.safe_load_all(done.stdout) if body and body["apiVersion"] != NO_SCHEMA]
 
 
 def _core_problems(body: Object) -> list[str]:
@@ -285,9 +286,46 @@ def test_the_rollouts_account_may_do_nothing_at_large() -> None:
         assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
         assert not {"secrets", "pods/exec", "roles", "rolebindings", "serviceaccounts"} & set(rule["resources"])
         if "gateways" in rule["resources"]:
-            assert (rule["resourceNames"], rule["verbs"]) == (["pilotline"], ["get"])
+            assert (rule["resourceNames"], rule["verbs"]) == (["pilotline-models"], ["get"])
         if "httproutes" in rule["resources"]:
             assert (rule["resourceNames"], rule["verbs"]) == (["pilotline-model"], ["get", "patch"])
+
+
+def test_models_have_a_gateway_of_their_own_that_is_not_reached_from_outside() -> None:
+    """No listener of the callers' gateway has a route to a model; the models' proxies have an inner address only."""
+    parents = {
+        one["metadata"]["name"]: [(ref["name"], ref["sectionName"]) for ref in one["spec"]["parentRefs"]]
+        for one in _written()
+        if one["kind"] == "HTTPRoute"
+    }
+    assert parents == {
+        "pilotline-scoring": [("pilotline", "decisions")], "pilotline-model": [("pilotline-models", "models")],
+    }  # fmt: skip
+    for name, listener in (("pilotline", "decisions"), ("pilotline-models", "models")):
+        listeners = _kind(_written(), "Gateway", name)["spec"]["listeners"]
+        assert [one["name"] for one in listeners] == [listener]
+    (proxy,) = _read(ROOT / "overlays" / "production" / "internal.yaml")
+    assert proxy == {
+        "apiVersion": NO_SCHEMA, "kind": "EnvoyProxy", "metadata": {"name": "pilotline-internal"},
+        "spec": {"provider": {"type": "Kubernetes", "kubernetes": {"envoyService": {"type": "ClusterIP"}}}},
+    }  # fmt: skip
+    patches = yaml.safe_load((ROOT / "overlays" / "production" / "kustomization.yaml").read_text())["patches"]
+    (patch,) = [one for one in patches if one["target"].get("name") == "pilotline-models"]
+    assert yaml.safe_load(patch["patch"]) == [{
+        "op": "add", "path": "/spec/infrastructure",
+        "value": {"parametersRef": {"group": "gateway.envoyproxy.io", "kind": "EnvoyProxy",
+                                    "name": "pilotline-internal"}},
+    }]  # fmt: skip
+    policies = {one["metadata"]["name"]: one["spec"] for one in _written() if one["kind"] == "NetworkPolicy"}
+    assert _gateways(policies["models"]["ingress"], "from") == {"pilotline-models"}
+    assert _gateways(policies["scoring"]["egress"], "to") == {"pilotline-models"}
+    assert _gateways(policies["scoring"]["ingress"], "from") == {"pilotline"}
+
+
+def _gateways(rules: list[Object], side: str) -> set[str]:
+    owner = "gateway.envoyproxy.io/owning-gateway-name"
+    labels = [one["podSelector"]["matchLabels"] for rule in rules for one in rule.get(side, [])]
+    return {found[owner] for found in labels if owner in found}
 
 
 def test_the_gateway_lets_callers_to_the_scoring_services_answers_only() -> None:
@@ -296,7 +334,10 @@ def test_the_gateway_lets_callers_to_the_scoring_services_answers_only() -> None
     matches = [match for rule in route["spec"]["rules"] for match in rule["matches"]]
     assert {(match["path"]["value"], match["path"]["type"], match["method"]) for match in matches} == {
         ("/v1/decisions", "Exact", "POST"), ("/v1/feedback", "Exact", "POST"),
+        ("/v1/completions", "Exact", "POST"), ("/v1/chat/completions", "Exact", "POST"),
     }  # fmt: skip
+    backends = [backend for rule in route["spec"]["rules"] for backend in rule["backendRefs"]]
+    assert {(backend["kind"], backend["name"]) for backend in backends} == {("Service", "pilotline-scoring")}
     assert "rules" not in _kind(_written(), "HTTPRoute", "pilotline-model")["spec"]
 
 

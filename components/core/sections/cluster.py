@@ -25,7 +25,7 @@ class ServingCluster(Section):
 
     namespace: Dns = "pilotline-serving"
     route: Dns = "pilotline-model"
-    gateway: Dns = "pilotline"
+    gateway: Dns = "pilotline-models"
     listener: Dns = "models"
     gateway_url: HttpUrl = ""
     scoring_url: HttpUrl = ""
