@@ -1,4 +1,4 @@
-"""What a rollout whose controller died left in front of users: all its traffic back to stable, then its canary ends.
+"""What a rollout whose controller died or hangs left in front of users: all its traffic back to stable.
 
 On Linux model servers, Envoy and the scoring service die with their controller; elsewhere, and where it was killed in a
 way that the kernel does not tell its children, they go on with the weight that was in force.
@@ -43,6 +43,9 @@ def to_stable(home: Home, about: About) -> str:
     left = _Left.find(home.run(about.run_id))
     if left is None:
         return ""
+    if not left.answers():
+        left.write_weight()  # should it only hang: it goes by this when it wakes
+        return ""
     if wrong := left.stable_problem():
         raise TransientError(
             f"rollout of {about.name}: stable does not answer ({wrong}), so no traffic was turned to it; `pilotline "
@@ -53,6 +56,17 @@ def to_stable(home: Home, about: About) -> str:
     return f"all traffic on stable, which answers on port {left.config.port}; {ended} canary processes ended"
 
 
+def hurry(home: Home, about: About) -> None:
+    """The weight of a local rollout to 0, where stable answers, while its controller is still being waited for.
+
+    Nothing else is touched: a controller that lives finds what it would have done itself.
+    """
+    with suppress(TransientError, UserError, IntegrityError, OSError):
+        left = None if cluster_recipe(home, about.run_id) else _Left.find(home.run(about.run_id))
+        if left is not None and left.state.weight and left.answers() and not left.stable_problem():
+            left.turn_back()
+
+
 class _Left:
     """The scoring service of a dead controller and the Envoy behind it."""
 
@@ -61,14 +75,16 @@ class _Left:
 
     @classmethod
     def find(cls, run: Path) -> _Left | None:
-        """None where it does not answer, or another service has its port."""
+        """None where the run never had any."""
         folder = run / "serving"
         with suppress(UserError, IntegrityError):
             config = ServiceConfig.read(folder / "service.json")
-            found = cls(folder, config, read_state(folder / "state.json"))
-            if found._health().get("instance") == config.instance:
-                return found
+            return cls(folder, config, read_state(folder / "state.json"))
         return None
+
+    def answers(self) -> bool:
+        """Whether it lives; another service may have its port by now."""
+        return self._health().get("instance") == self.config.instance
 
     def stable_problem(self) -> str:
         """ "" where stable scores a request through the router."""
@@ -84,12 +100,10 @@ class _Left:
 
     def turn_back(self) -> None:
         """Draws first: decisions go by the service's weight, what is passed through by Envoy's."""
-        wanted = replace(self.state, weight=0.0, shadow=False, generation=self.state.generation + 1)
-        write_state(self._folder / "state.json", wanted)
-        in_force = lambda: self._health().get("generation", -1) >= wanted.generation  # noqa: E731
-        if not wait_until(in_force, IN_FORCE_SECONDS, every=0.02):
+        self.write_weight()
+        in_force = lambda: self._health().get("generation", -1) >= self.state.generation  # noqa: E731
+        if not wait_until(in_force, IN_FORCE_SECONDS, every=0.02) or self._health().get("weight") != 0:
             raise TransientError("the scoring service did not take weight 0; run the abort again")
-        self.state = wanted
         file = self._folder / "envoy" / "watched" / ROUTES_FILE
         routes = json.loads(file.read_text())
         host = routes["resources"][0]["virtual_hosts"][0]
@@ -102,6 +116,11 @@ class _Left:
         wanted_routes = {"generation": generation, **ALL_ON_STABLE}
         if not wait_until(lambda: self._routes() == wanted_routes, IN_FORCE_SECONDS, every=0.02):
             raise TransientError("Envoy did not take weight 0; run the abort again")
+
+    def write_weight(self) -> None:
+        """What the scoring service goes by: nothing to the canary."""
+        self.state = replace(self.state, weight=0.0, shadow=False, generation=self.state.generation + 1)
+        write_state(self._folder / "state.json", self.state)
 
     @property
     def _url(self) -> str:

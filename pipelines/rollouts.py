@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -18,6 +19,7 @@ from components.rollout import journal as book
 from components.rollout import states
 
 ABORT_SECONDS, POLL_SECONDS = 120.0, 0.2
+HANGS_SECONDS = 5.0  # a controller that lives goes the way back sooner
 
 
 def status(home: Home, name: str = "") -> dict[str, Any]:
@@ -39,8 +41,9 @@ def abort(home: Home, reason: str, who: str | None = None, name: str = "") -> di
 
     Asked for again after that, it tells of the same end.
 
-    A living controller sees the request within a second and goes the way back. Where none lives, what it left in front
-    of users is turned back to stable from here, after stable answered; where nothing of it answers, its processes are
+    A living controller sees the request within a second and goes the way back; one that has not after five seconds
+    loses its canary's weight from here, and the lead when its lease is over. Where none lives, what it left in front of
+    users is turned back to stable from here, after stable answered; where nothing of it answers, its processes are
     ended and the champion that `pilotline serve` serves is looked at. The end is recorded here.
 
     Raises:
@@ -78,11 +81,17 @@ def unfinished(home: Home) -> str:
 
 
 def _until_ended(home: Home, ledger: Ledger, about: book.About) -> dict[str, Any]:
-    deadline = time.monotonic() + ABORT_SECONDS
+    from pipelines.rollout_orphans import hurry
+
+    began = time.monotonic()
+    deadline, hangs = began + ABORT_SECONDS, began + HANGS_SECONDS
     while book.is_open(entries := book.of_rollout(ledger, about.id)):
         if not ledger.holder(book.lease_name(about.name)):
             _end_alone(home, ledger, about)
             continue
+        if time.monotonic() > hangs:
+            hurry(home, about)
+            hangs = math.inf
         if time.monotonic() > deadline:
             holder = ledger.holder(book.lease_name(about.name))
             raise TransientError(f"rollout of {about.name}: asked, but its controller {holder} has not ended it yet")
@@ -103,7 +112,7 @@ def _end_alone(home: Home, ledger: Ledger, about: book.About) -> None:
             return
         stage = journal.state or "start"
         why = (
-            f"FAIL, {stage}, aborted: asked for by {asked.who}: {asked.reason}; the controller was dead, "
+            f"FAIL, {stage}, aborted: asked for by {asked.who}: {asked.reason}; no controller leads it, "
             f"{_turn_back(home, about)}"
         )
         rule = RuleResult(rule="aborted", outcome="fail", observed=None, limit=None, subject=stage, reason=asked.reason)
@@ -113,15 +122,18 @@ def _end_alone(home: Home, ledger: Ledger, about: book.About) -> None:
 def _turn_back(home: Home, about: book.About) -> str:
     """Traffic to stable where something answers, else end what is left of the run; what was done, for people.
 
-    Where another run is active in this home the processes may be its own, and it ended what was there before.
+    Processes are ended only where no run is active in this home: else they may be its own. One that hangs leads no
+    more: when it wakes it finds weight 0 and the end in the ledger, and goes the way back.
     """
     from pipelines.rollout_orphans import to_stable
 
+    if done := to_stable(home, about):
+        return done
     with _no_run(home) as free:
-        if free and (done := to_stable(home, about)):
-            return done
         ended = end_leftovers(home.root) if free else []
     processes = f"its {len(ended)} processes were ended" if ended else "none of its processes was left"
+    if not free:
+        processes = "nothing of it answers, and the processes of the run that holds this home were left alone"
     return f"{processes}; {_stable_health(home)}; all traffic on stable"
 
 

@@ -48,9 +48,17 @@ class Controller:
         """Run all stages; the report is in the ledger when this returns.
 
         Raises:
-            TransientError: the stack failed, another controller took over, or after a verdict against the canary no way
-                back to stable was found.
+            TransientError: the stack failed, another controller took over and has not ended it, or after a verdict
+                against the canary no way back to stable was found.
         """
+        try:
+            return self._to_an_end()
+        except TransientError:
+            if report := self.journal.ended_elsewhere():
+                return report
+            raise
+
+    def _to_an_end(self) -> RolloutReport:
         try:
             self._begin()
             end = self._earlier_end() or self._lead()
@@ -77,7 +85,7 @@ class Controller:
             text = (
                 f"controller {self.journal.start} begins; the one before ended in state {self.journal.state or 'none'}"
             )
-            self._traffic.note("start", f"{text}: stages proved stand, the evidence of others is dropped")
+            self._traffic.note("start", f"{text}: stages proved stand, evidence of others as far as it was kept")
         self.journal.begin(text)
 
     def _earlier_end(self) -> Verdict | None:

@@ -130,6 +130,10 @@ class Journal:
         """What a person asked for meanwhile, looked up now."""
         return abort_of(self.ledger, self.about.id)
 
+    def ended_elsewhere(self) -> RolloutReport | None:
+        """How another ended it, who took over while this controller hung; None where nobody did."""
+        return report_of(of_rollout(self.ledger, self.about.id))
+
     def begin(self, text: str) -> None:
         """A controller takes over."""
         self._write(f"{self.start}:begin", "begin", {"text": text, "about": asdict(self.about)}, abortable=False)

@@ -80,7 +80,7 @@ def test_failure20_abort_after_the_controller_died(case, tmp_path, state) -> Non
     stack = FakeServing()
     report = case.run(stack, run_id=RUN)
     assert report.outcome == "rolled_back"
-    assert "asked for by bob: too slow; the controller was dead" in report.reason
+    assert "asked for by bob: too slow; no controller leads it" in report.reason
     assert stack.calls == []
     assert [event.stage for event in report.timeline][-2:] == [state, "retreat"]
     assert "<svg" in timeline_svg(report)  # the run's page shows it
