@@ -43,6 +43,12 @@ def add_models_verbs(models: Any, verb: Verb, show: Printer) -> None:
     trust.add_argument("public_key", metavar="FILE", help="PEM file with the public key")
     trust.add_argument("--reason", required=True, help="why, for the record")
     trust.add_argument("--withdraw", action="store_true", help="count them no longer")
+    who = "who decides about a model; the ledger's owner can put others in charge"
+    people = verb(models, "policy", who, _policy(show))
+    people.add_argument("name")
+    people.add_argument("--from", dest="recipe", default="", metavar="RECIPE", help="put this recipe's policy in force")
+    people.add_argument("--reason", default="", help="why, for the record; asked for with --from")
+    people.add_argument("--as", dest="who", default=None, metavar="WHO", help="who decides, as for promote")
     for name, (text, versioned) in MOVES.items():
         move = verb(models, name, text, _move(show, name, versioned))
         move.add_argument("name")
@@ -141,6 +147,26 @@ def _trust(show: Printer) -> Callable[[argparse.Namespace], int]:
 
         said = trust(Home.at(args.home), Path(args.public_key), args.reason, args.withdraw)
         show(args, said, f"key {said['key_id'][:12]} {said['event']}: {said['reason']}")
+        return 0
+
+    return call
+
+
+def _policy(show: Printer) -> Callable[[argparse.Namespace], int]:
+    def call(args: argparse.Namespace) -> int:
+        from components.core.people import identify
+        from components.core.recipe import load_recipe
+        from components.registry import models
+        from pipelines.recipes import locate
+
+        home = _there(args.home)
+        if not args.recipe:
+            said = models.policy(home, args.name)
+            show(args, said, "\n".join([f"in force for {args.name}: {said['words']}", *said["changes"]]))
+            return 0
+        recipe = load_recipe(locate(args.recipe))
+        said = models.change_policy(home, args.name, recipe, args.reason, identify(args.who))
+        show(args, said, f"{args.name}: {said['words']}")
         return 0
 
     return call

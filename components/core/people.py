@@ -74,6 +74,15 @@ class Policy:
         """Whether it names anybody or asks for approvals."""
         return self._has_names or self.required > 0 or bool(self.approvers)
 
+    @property
+    def words(self) -> str:
+        """Who promotes under it."""
+        if not self.required:
+            return "no approval is asked for"
+        named = self.may_approve
+        who = f" of {', '.join(named) or 'nobody'}" if named is not None else ""
+        return f"{self.required} approval{'s' * (self.required != 1)}{who}"
+
     def under(self, standing: Policy) -> Policy:
         """This policy where it is not weaker than the one that stands: its people count, and the stricter numbers."""
         if not standing.says_something:

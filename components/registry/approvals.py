@@ -2,12 +2,12 @@
 
 Entries of kind `approval`: `requested` holds the candidate, its rollout and the policy; `approved`, `rejected` and
 `lapsed` name the request by its entry. A request ends by a promotion, a rejection, or by lapsing: its time ran out, or
-another version won.
+another version won. An entry of kind `policy` (see policies.py) puts other people in charge, of open requests too: only
+words of people whom it names count from then on, also those that were given before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -34,17 +34,21 @@ from components.registry.transaction import (
 )
 from components.registry.whole import check_registered, check_whole
 
-APPROVAL, AWAITING = "approval", "awaiting_approval"
+APPROVAL, POLICY, AWAITING = "approval", "policy", "awaiting_approval"
 REQUESTED, APPROVED, REJECTED, LAPSED = "requested", "approved", "rejected", "lapsed"
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request, the approvals given so far, and the entry that ended it without a promotion."""
+    """A request, the approvals given so far, and the entry that ended it without a promotion.
+
+    changed: the policy that the ledger's owner put in force while it was open.
+    """
 
     entry: Entry
     votes: tuple[Entry, ...] = ()
     end: Entry | None = None
+    changed: Policy | None = None
 
     @property
     def candidate(self) -> Candidate:
@@ -54,21 +58,31 @@ class Request:
             ModelVersionRef.from_dict(said["record"]),
             RolloutReport.from_dict(said["report"]),
             said["run_id"],
-            Policy.from_dict(said["policy"]),
+            self.policy,
             tuple(said["requesters"]),
-            Policy.from_dict(said.get("declared", said["policy"])),
+            self.changed or Policy.from_dict(said.get("declared", said["policy"])),
         )
+
+    @property
+    def policy(self) -> Policy:
+        """Which governs it."""
+        return self.changed or Policy.from_dict(self.entry.payload["policy"])
+
+    @property
+    def counted(self) -> tuple[Entry, ...]:
+        """The words that count: of people who may approve by the policy that governs it now."""
+        named = self.policy.may_approve
+        return tuple(vote for vote in self.votes if named is None or vote.payload["by"]["name"] in named)
 
     @property
     def expires(self) -> datetime:
         """When it lapses."""
-        hours = float(self.entry.payload["policy"]["expires_hours"])
-        return datetime.fromisoformat(self.entry.time) + timedelta(hours=hours)
+        return datetime.fromisoformat(self.entry.time) + timedelta(hours=self.policy.expires_hours)
 
     @property
     def granted(self) -> bool:
         """Whether as many people approved as were asked for."""
-        return len(self.votes) >= int(self.entry.payload["policy"]["required"])
+        return len(self.counted) >= self.policy.required
 
     @property
     def said(self) -> str:
@@ -76,17 +90,26 @@ class Request:
         policy = self.candidate.policy
         named = policy.may_approve
         who = f" of {', '.join(named)}" if named is not None else ""
-        given = ", ".join(vote.payload["by"]["name"] for vote in self.votes) or "none"
+        given = ", ".join(vote.payload["by"]["name"] for vote in self.counted) or "none"
         until = self.expires.isoformat(timespec="minutes")
         other = "" if self.candidate.declared in (None, policy) else "; its recipe changes who decides from then on"
         words = f"{policy.required} approval{'s' * (policy.required != 1)}"
         return f"needs {words}{who} until {until}; so far: {given}{other}"
 
 
-def requests(entries: Sequence[Entry]) -> list[Request]:
-    """All requests of these entries of kind `approval`, oldest first."""
+def requests(ledger: Ledger) -> list[Request]:
+    """All requests of the ledger, oldest first."""
     found: dict[int, Request] = {}
-    for entry in entries:
+    for entry in sorted([*ledger.entries(APPROVAL), *ledger.entries(POLICY)], key=lambda entry: entry.seq):
+        if entry.kind == POLICY:
+            changed = Policy.from_dict(entry.payload["policy"])
+            about = entry.payload["name"]
+            found |= {
+                at: replace(asked, changed=changed)
+                for at, asked in found.items()
+                if asked.entry.payload["name"] == about and asked.end is None
+            }
+            continue
         event, seq = entry.payload["event"], int(entry.payload.get("request", 0))
         if event == REQUESTED:
             found[entry.seq] = Request(entry)
@@ -151,7 +174,7 @@ def proceed(
     if not request.granted:
         return outcome_of(candidate.version, AWAITING, request.said, request.entry)
     last_look(candidate, ledger, models_root, known=False)
-    approvals = [vote.payload["by"] | {"reason": vote.payload["reason"], "seq": vote.seq} for vote in request.votes]
+    approvals = [vote.payload["by"] | {"reason": vote.payload["reason"], "seq": vote.seq} for vote in request.counted]
     return transact(candidate, ledger, tracking, lease, str(request.entry.payload["reason"]), approvals)
 
 
@@ -249,7 +272,7 @@ def last_look(candidate: Candidate, ledger: Ledger, models_root: Path | None, kn
 
 def refuse_rejected(candidate: Candidate, ledger: Ledger) -> None:
     """PolicyRefusal where a person rejected these very bytes before, in whatever run."""
-    for request in requests(ledger.entries(APPROVAL)):
+    for request in requests(ledger):
         said, end = request.entry.payload, request.end
         same = (said["name"], said["digest"]) == (candidate.version.name, candidate.version.digest)
         if same and end is not None and end.payload["event"] == REJECTED:
@@ -271,7 +294,7 @@ def _asked(name: str, version: str, ledger: Ledger) -> Request:
     """The latest request for a version."""
     found = [
         request
-        for request in requests(ledger.entries(APPROVAL))
+        for request in requests(ledger)
         if (request.entry.payload["name"], request.entry.payload["version"]) == (name, version)
     ]
     if not found:
@@ -286,7 +309,7 @@ def _is_open(request: Request, ledger: Ledger) -> bool:
 
 
 def _of(ledger: Ledger, seq: int) -> Request:
-    for request in requests(ledger.entries(APPROVAL)):
+    for request in requests(ledger):
         if request.entry.seq == seq:
             return request
     raise UserError(f"ledger entry {seq}: is no request for approval")

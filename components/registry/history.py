@@ -6,7 +6,7 @@ from typing import Any
 
 from components.core.home import safe_name
 from components.core.ledger import Entry, Ledger
-from components.registry.approvals import APPROVAL, APPROVED, LAPSED, REJECTED, REQUESTED
+from components.registry.approvals import APPROVAL, APPROVED, LAPSED, POLICY, REJECTED, REQUESTED
 from components.registry.champions import (
     CANDIDATE,
     INCONCLUSIVE,
@@ -18,6 +18,7 @@ from components.registry.champions import (
     ROLLED_BACK,
     live_at,
 )
+from components.registry.policies import told as policy_told
 
 SAID = {
     PROMOTED: "promoted",
@@ -44,11 +45,30 @@ def history(name: str, ledger: Ledger, at: str | None = None) -> list[dict[str, 
     safe_name(name, "model name")
     if at is not None:
         return [live_at(name, ledger.entries(PROMOTION), at)]
-    entries = [e for e in ledger.entries() if e.kind in (PROMOTION, CANDIDATE, APPROVAL) and e.payload["name"] == name]
+    kinds = (PROMOTION, CANDIDATE, APPROVAL, POLICY)
+    entries = [e for e in ledger.entries() if e.kind in kinds and e.payload["name"] == name]
     aucs = {e.payload["version"]: e.payload["auc"] for e in entries if e.payload.get("auc") is not None}
-    concluded = {e.payload["version"] for e in entries if e.payload["event"] != REGISTERED}
+    concluded = {e.payload.get("version") for e in entries if e.payload["event"] != REGISTERED}
     told = [e for e in entries if e.payload["event"] != REGISTERED or e.payload["version"] not in concluded]
-    return [_item(entry, aucs.get(entry.payload["version"])) for entry in told]
+    return [
+        _of_policy(entry) if entry.kind == POLICY else _item(entry, aucs.get(entry.payload["version"]))
+        for entry in told
+    ]
+
+
+def _of_policy(entry: Entry) -> dict[str, Any]:
+    payload = entry.payload
+    return {
+        "time": entry.time,
+        "version": "",
+        "event": payload["event"],
+        "text": policy_told(entry),
+        "by": payload["by"]["name"],
+        "reason": payload["reason"],
+        "auc": None,
+        "digest": "",
+        "run_id": "",
+    }
 
 
 def _item(entry: Entry, auc: float | None) -> dict[str, Any]:

@@ -10,16 +10,18 @@ from typing import Any
 from components.core.errors import IntegrityError, UserError
 from components.core.home import Home, safe_name
 from components.core.ledger import Anchor, Ledger
-from components.core.people import Person
+from components.core.people import Person, Policy
 from components.core.publish import verify as verify_folder
+from components.core.recipe import Recipe
 from components.core.records import PromotionRef
 from components.models.signing import SIGNATURE_FILE, key_id, read_public_key, verify_signature
-from components.registry import approvals, by_hand
+from components.registry import approvals, by_hand, policies
 from components.registry import history as story
 from components.registry.aliases import CHAMPION, anchors, check_chain, follow
 from components.registry.card import as_html, as_markdown, read_card, with_approvals
 from components.registry.champions import CANDIDATE, PROMOTION, champion
 from components.registry.decision_signature import check_decision, decisions, told_signature
+from components.registry.policies import changes
 from components.registry.ports import ModelRegistry
 from components.registry.sayings import said_of
 from components.registry.store import MODEL, check_kept, papers
@@ -213,6 +215,31 @@ def trust(home: Home, public_key: Path, reason: str, withdrawn: bool = False) ->
     """Count the signatures of a public key's file from now on, or no longer; UserError where it is none."""
     with _ledger(home) as ledger:
         return (withdraw_key if withdrawn else trust_key)(ledger, read_public_key(public_key), reason)
+
+
+def policy(home: Home, name: str) -> dict[str, Any]:
+    """The policy about people that is in force for a model, and each change of it by the ledger's owner."""
+    with _ledger(home) as ledger:
+        ledger.verify()
+        if safe_name(name, "model name") not in _names(ledger):
+            known = ", ".join(_names(ledger)) or "none"
+            raise UserError(f"model {name}: nothing is known of it; known models: {known}")
+        now = policies.policy_in_force(name, ledger)
+        said = [f"{entry.time[:19].replace('T', ' ')} UTC  {policies.told(entry)}" for entry in changes(name, ledger)]
+        return {"name": name, "policy": now.to_dict(), "words": now.words, "changes": said}
+
+
+def change_policy(home: Home, name: str, recipe: Recipe, reason: str, who: Person) -> dict[str, Any]:
+    """Put the policy of a recipe in force, by the ledger's owner; see policies.py.
+
+    Raises:
+        UserError: the recipe is of another model, or as in `policies.change_policy`. PolicyRefusal: not the owner.
+    """
+    if recipe.model.name != name:
+        raise UserError(f"recipe {recipe.name}: is about model {recipe.model.name}, not {name}")
+    with _deciding(home, name) as (ledger, _):
+        entry = policies.change_policy(name, Policy.of(recipe), ledger, reason, who)
+        return {"name": name, "policy": entry.payload["policy"], "words": policies.told(entry), "seq": entry.seq}
 
 
 def _version(tracking: ModelRegistry, name: str, version: str) -> dict[str, Any]:

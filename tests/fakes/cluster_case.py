@@ -42,6 +42,7 @@ from tests.fakes.kubernetes_api import KubernetesApi, Object
 from tests.fakes.serving_case import expected_score, make_shell, rows, tiny_recipe
 
 NAMESPACE, ROUTE = "serving", ("gateway.networking.k8s.io/v1", "httproutes", "pilotline-model")
+GATEWAY = "pilotline-models"
 ROW: dict[str, Any] = {"features": {"count": 3.0, "rate": 0.2}, "text": "my card"}
 ROLLOUT: dict[str, Any] = {
     "golden_requests": 8, "shadow_requests": 0, "steps": [50], "min_canary_requests": 30,
@@ -162,10 +163,10 @@ def open_cluster_case(root: Path) -> Iterator[Cluster]:
 
         gateway = stack.enter_context(FakeGateway(lambda: api.get(*ROUTE, NAMESPACE), port_of))
         listeners = [{"name": "models", "protocol": "HTTP", "port": gateway.port}]
-        api.create({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "pilotline-models"},
+        api.create({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": GATEWAY},
                     "spec": {"gatewayClassName": "test", "listeners": listeners}}, NAMESPACE)  # fmt: skip
         address = {"addresses": [{"type": "IPAddress", "value": "127.0.0.1"}]}
-        api.set_status("gateway.networking.k8s.io/v1", "gateways", "pilotline-models", address, NAMESPACE)
+        api.set_status("gateway.networking.k8s.io/v1", "gateways", GATEWAY, address, NAMESPACE)
         (root / "kubeconfig").write_text(yaml.safe_dump(api.kubeconfig()))
         found = Cluster(root, api, kubelet, gateway, (free_port(), free_port()))
         (root / "ports.json").write_text(json.dumps(found.ports))

@@ -30,6 +30,10 @@ def test_each_user_can_do_what_its_role_needs_and_no_more(postgres: PostgresServ
                 with ledger.hold("promotion") as lease:
                     ledger.append("run", f"run:{number}", {}, fence=lease)
                 assert ledger.verify() == number + 1
+                with pytest.raises(PolicyRefusal, match="only the ledger's owner may change it: the table belongs to"):
+                    ledger.refuse_strangers("change it")
+        with closing(Ledger(owner)) as owned:
+            owned.refuse_strangers("change it")
         with closing(Ledger(owner.replace("tester", USERS[2]))) as reading:
             assert reading.verify() == len(reading.entries()) == 2
             with pytest.raises(PolicyRefusal, match="may not do that"):

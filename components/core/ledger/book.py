@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +24,10 @@ STATEMENT_SECONDS = 30
 WRITERS = 7311  # the advisory lock that makes Postgres's writers take turns
 ROWS_AT_ONCE = 10_000
 UNDECODABLE = "Could not decode to UTF-8"  # what sqlite3 says of it
+OWNERS = (
+    "SELECT tableowner AS owner, pg_has_role(current_user, tableowner, 'MEMBER') AS mine FROM pg_tables "
+    "WHERE to_regclass(quote_ident(schemaname) || '.' || quote_ident(tablename)) = to_regclass('ledger')"
+)
 NOT_ALLOWED = "42501"  # Postgres: insufficient privilege
 POSTGRES_CLOCK = "SELECT extract(epoch FROM clock_timestamp())"
 
@@ -168,6 +173,25 @@ class Ledger:
         """Who holds a lease now (host:process:number), "" where nobody does."""
         with self._reading() as connection:
             return held_by(connection, name, self._now(connection))
+
+    def refuse_strangers(self, action: str) -> None:
+        """PolicyRefusal where whoever asks does not own the ledger: the file's user (or root), or the table's role.
+
+        action: what only the owner may, for the message.
+        """
+        place = self._engine.url.database
+        if self._engine.dialect.name == "sqlite":
+            if place and os.geteuid() not in (0, owner := Path(place).stat().st_uid):
+                raise PolicyRefusal(
+                    f"only the ledger's owner may {action}: {place} belongs to user {owner}, not to {os.geteuid()}"
+                )
+            return
+        with self._reading() as connection:
+            found = connection.exec_driver_sql(OWNERS).first()
+        if found is None or not found.mine:
+            raise PolicyRefusal(
+                f"only the ledger's owner may {action}: the table belongs to {found.owner if found else 'nobody'}"
+            )
 
     def close(self) -> None:
         """Give the connections back."""
