@@ -72,8 +72,8 @@ class Silence:
             if name not in self._seen or self._seen[name][0] != sign:
                 self._seen[name] = sign, now
         last = {name: at for name, (_, at) in self._seen.items()}
-        ranks = last.keys() - {EXPORT}
-        slowest = min(ranks, key=lambda name: last[name]) if ranks else "no rank has started"
+        ranks = last.keys() - {EXPORT}  # of two that were seen at one look, the one with the older date
+        slowest = min(ranks, key=lambda name: (last[name], self._seen[name][0])) if ranks else "no rank has started"
         return now - max([self._since, *last.values()]), slowest
 
     def _signs(self) -> dict[str, int]:
