@@ -336,9 +336,10 @@ def test_the_rollouts_role_is_all_that_replicas_and_route_need_and_no_more(clust
     api.on_change = both
     api.create(new_route(), "serving")
     listeners = [{"name": "models", "protocol": "HTTP", "port": 8000}]
-    api.create({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "pilotline"},
+    name = "pilotline-models"
+    api.create({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": name},
                 "spec": {"gatewayClassName": "test", "listeners": listeners}}, "serving")  # fmt: skip
-    api.set_status("gateway.networking.k8s.io/v1", "gateways", "pilotline", {"addresses": [{"value": "10.0.0.7"}]},
+    api.set_status("gateway.networking.k8s.io/v1", "gateways", name, {"addresses": [{"value": "10.0.0.7"}]},
                    "serving")  # fmt: skip
     api.rules = role["rules"]
     settings, spec = replace(cluster_of(place.folder), most_replicas=3), place.spec()
@@ -351,7 +352,7 @@ def test_the_rollouts_role_is_all_that_replicas_and_route_need_and_no_more(clust
         if autoscaler == "keda":
             replica.stop(lambda: 0)
             assert not api.list("keda.sh/v1alpha1", "scaledobjects", "serving")
-    assert gateway_url(api.client(), "serving", "pilotline", "models") == "http://10.0.0.7:8000"
+    assert gateway_url(api.client(), "serving", name, "models") == "http://10.0.0.7:8000"
     router = HttpRoute(api.client(), "serving", "pilotline-model", "http://gateway.test", 6.0)
     router.set_arm("stable", replica.backend)
     router.set_arm("canary", replica.backend)
