@@ -56,15 +56,27 @@ def test_a_registered_model_keeps_its_adapter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["byte", "gone"])
-def test_a_damaged_kept_adapter_is_replaced(tmp_path: Path, damage: str) -> None:
-    """The same registration again, as a run does that is resumed."""
+def test_a_kept_adapter_that_is_another_or_missing_is_replaced(tmp_path: Path, damage: str) -> None:
+    """The folder is whole by its own manifest: it was kept before adapters were, or sealed anew."""
     model = adapted(tmp_path)
-    kept = tmp_path / "models" / model.digest
-    shutil.copytree(tmp_path / "model", kept)
-    (kept / "adapter" / "adapter_model.safetensors").write_bytes(b"\x01" * 8)
-    if damage == "gone":
-        shutil.rmtree(kept / "adapter")
+    with publishing(tmp_path / "models" / model.digest, digest=model.digest) as staging:
+        shutil.copytree(tmp_path / "model", staging, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
+        (staging / "adapter" / "adapter_model.safetensors").write_bytes(b"\x01" * 8)
+        if damage == "gone":
+            shutil.rmtree(staging / "adapter")
     assert files_digest(register(tmp_path) / "adapter") == model.adapter_digest
+
+
+def test_another_adapter_than_training_recorded_is_refused(tmp_path: Path) -> None:
+    """The folder is sealed anew around it; nothing is kept."""
+    model = adapted(tmp_path)
+    kept = Path(shutil.copytree(tmp_path / "model", tmp_path / "other"))
+    with publishing(tmp_path / "model") as staging:
+        shutil.copytree(kept, staging, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
+        (staging / "adapter" / "adapter_model.safetensors").write_bytes(b"\x01" * 8)
+    with pytest.raises(IntegrityError, match="copied bytes have digest"):
+        register(tmp_path)
+    assert not (tmp_path / "models" / model.digest).exists()
 
 
 def test_an_adapter_with_a_pickle_is_refused(tmp_path: Path) -> None:
