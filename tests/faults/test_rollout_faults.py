@@ -88,7 +88,7 @@ def test_a_stack_that_cannot_take_the_weight_back_still_loses_the_canary_and_say
     assert "canary" not in stack.replicas
 
 
-def test_a_stack_that_answers_nothing_at_all_is_no_pass(tmp_path):
+def test_failure19_a_stack_that_answers_nothing_at_all_is_no_pass(tmp_path):
     """decide returns nothing: inconclusive at the deadline, and every user counts as failed."""
 
     class Silent(FakeServing):
