@@ -7,20 +7,23 @@ from typing import Any
 
 from components.core.home import safe_name
 from components.core.ledger import Ledger
-from components.registry.approvals import APPROVAL
+from components.registry.approvals import APPROVAL, POLICY
 from components.registry.champions import CANDIDATE, PROMOTION, REGISTERED
 
-KINDS = (APPROVAL, CANDIDATE, PROMOTION)
+KINDS = (APPROVAL, CANDIDATE, POLICY, PROMOTION)
 
 
 def said_of(ledger: Ledger, name: str, version: str) -> list[tuple[str, str, str, str]]:
-    """Rows of time, event, by whom and reason, oldest first; registration itself is left out."""
+    """Rows of time, event, by whom and reason, oldest first; registration itself is left out.
+
+    Who was put in charge of the model by the ledger's owner is said of every version.
+    """
     safe_name(name, "model name")
     found = [entry for kind in KINDS for entry in ledger.entries(kind)]
     own = [
         entry
         for entry in sorted(found, key=lambda entry: entry.seq)
-        if (entry.payload.get("name"), entry.payload.get("version")) == (name, version)
+        if (entry.payload.get("name"), entry.payload.get("version", version)) == (name, version)
         and entry.payload.get("event") != REGISTERED
     ]
     return [

@@ -16,6 +16,7 @@ from components.core.ledger import Ledger
 from components.core.people import Policy
 from components.registry.history import history
 from components.registry.policies import change_policy, changes, policy_in_force
+from components.registry.sayings import said_of
 from pipelines.cli import main
 from tests.unit.test_registry_approval import NAME, TWO, Desk, desk, person
 
@@ -75,6 +76,10 @@ def test_a_change_is_in_the_chain_and_told(desk: Desk) -> None:
     (told,) = [item for item in history(NAME, desk.ledger) if item["event"] == "policy_changed"]
     assert "1 approval of erin: bob and carol left" in told["text"]
     assert "root" in told["text"]
+    for version in ("1", "2"):  # as the card of each version says it
+        assert ("policy changed", "root", "bob and carol left") in [
+            row[1:] for row in said_of(desk.ledger, NAME, version)
+        ]
     assert desk.champion == "2"
     assert history(NAME, desk.ledger, at=entry.time)[0]["version"] == "2"
 
