@@ -115,7 +115,6 @@ def test_an_engine_that_serves_whole_models_refuses_adapters_in_one_line(base: P
 
 @pytest.mark.vllm
 @pytest.mark.full
-@pytest.mark.skipif(find_vllm() is None, reason="vLLM is not installed here")
 def test_two_adapters_on_one_server_each_give_their_own_scores_also_from_its_prefix_cache(
     base: Path, tmp_path: Path
 ) -> None:

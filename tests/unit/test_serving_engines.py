@@ -139,7 +139,6 @@ def test_the_reference_engine_runs_in_this_python_with_both_names() -> None:
 
 
 @pytest.mark.vllm
-@pytest.mark.skipif(find_vllm() is None, reason="vLLM is not installed here")
 def test_a_process_that_vllm_named_anew_is_still_found_as_the_homes(tmp_path: Path) -> None:
     """vLLM's engine core outlives a killed server; it must be known as a leftover by its environment."""
     executable = find_vllm()
