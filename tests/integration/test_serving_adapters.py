@@ -17,7 +17,7 @@ from components.core.protocols import GoldenRow
 from components.models.files import model_digest
 from components.models.spec import spec_for
 from components.serving.adapters import check_adapter
-from components.serving.engines import Choice, choose, find_vllm
+from components.serving.engines import Choice, choose
 from components.serving.reference import ReferenceEngine
 from components.serving.reference_model import LoadedModel
 from components.serving.scoring import ARM_HEADER, label_logprobs, scoring_request
